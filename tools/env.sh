@@ -21,9 +21,22 @@ _etwgpu_prepend_path "$ETWGPU_CACHE/bin"
 _etwgpu_prepend_path "$VENV/bin"
 export PATH
 
+case ":${PYTHONPATH:-}:" in
+  *":$ETWGPU_ROOT/python:"*) ;;
+  *) export PYTHONPATH=$ETWGPU_ROOT/python${PYTHONPATH:+:$PYTHONPATH} ;;
+esac
+
 # An Emscripten of the machine's own (emsdk) goes before ours.
 if ! command -v em++ >/dev/null && [ -e "$ETWGPU_CACHE/emscripten/env.sh" ]; then
   . "$ETWGPU_CACHE/emscripten/env.sh"
+fi
+
+if [ -z "${EMSCRIPTEN_ROOT:-}" ] && command -v em++ >/dev/null; then
+  EMSCRIPTEN_ROOT=$(dirname "$(readlink -f "$(command -v em++)")")
+  export EMSCRIPTEN_ROOT
+fi
+if command -v ccache >/dev/null; then
+  export EM_COMPILER_WRAPPER=${EM_COMPILER_WRAPPER:-ccache}
 fi
 
 export CHROMIUM=${CHROMIUM:-$(command -v chromium chromium-headless-shell google-chrome | head -1)}
@@ -41,6 +54,6 @@ fi
 
 # The schemas of .pte and .ptd, as the executorch package ships them.
 if [ -z "${ETWGPU_EXECUTORCH_SCHEMA_DIR:-}" ]; then
-  ETWGPU_EXECUTORCH_SCHEMA_DIR=$(dirname "$(_etwgpu_find executorch program.fbs)")
+  ETWGPU_EXECUTORCH_SCHEMA_DIR=$(dirname "$(_etwgpu_find executorch/schema program.fbs)")
 fi
 export ETWGPU_EXECUTORCH_SCHEMA_DIR

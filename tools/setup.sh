@@ -33,8 +33,7 @@ install_debian() {
     install "${missing[@]}" >/dev/null
 }
 
-# cached TARGET MARKER: whether a script of this folder has already made it; the marker is as old as the script it
-# comes from only if the script has not changed since
+# cached TARGET MARKER: whether MARKER, the last file that the target's installer writes, is there
 cached() {
   if [ -e "$2" ]; then
     say "$1" "reusing $(dirname "$2")"

@@ -1,0 +1,39 @@
+# etwgpu_wasm: etwgpu.mjs and etwgpu.wasm in the build folder, an ES module factory for web pages, workers and Node.
+# Exported functions: those marked EMSCRIPTEN_KEEPALIVE, and the names in runtime/bindings/wasm/exports.txt (one a line,
+# with the leading underscore).
+set(wasm_dir ${CMAKE_SOURCE_DIR}/runtime/bindings/wasm)
+file(GLOB wasm_sources CONFIGURE_DEPENDS ${wasm_dir}/*.cpp)
+file(GLOB wasm_libraries CONFIGURE_DEPENDS ${wasm_dir}/*.js)
+if(wasm_sources)
+  add_executable(etwgpu_wasm ${wasm_sources})
+  set_target_properties(etwgpu_wasm PROPERTIES OUTPUT_NAME etwgpu SUFFIX .mjs)
+  target_compile_options(etwgpu_wasm PRIVATE -fno-exceptions -fno-rtti)
+  target_link_libraries(etwgpu_wasm PRIVATE etwgpu_runtime)
+  target_link_options(etwgpu_wasm PRIVATE
+    -O3 --no-entry -sMODULARIZE -sEXPORT_ES6 -sENVIRONMENT=web,worker,node -sFILESYSTEM=0
+    -sALLOW_MEMORY_GROWTH -sMAXIMUM_MEMORY=4GB -sSTACK_SIZE=256KB
+    -sEXPORTED_RUNTIME_METHODS=HEAPU8,HEAP32,HEAPU32,HEAPF32,HEAPF64,UTF8ToString,stringToUTF8,lengthBytesUTF8,wasmMemory
+    -sINCOMING_MODULE_JS_API=wasmBinary,wasmMemory,instantiateWasm,locateFile,print,printErr,onAbort,mainScriptUrlOrBlob)
+  if(ETWGPU_THREADS)
+    # The WebGPU objects live in the worker that makes the module; threads only compute beside it. They are started
+    # with the module, since a later start would need a turn of the event loop in the middle of a computation.
+    target_link_options(etwgpu_wasm PRIVATE "-sPTHREAD_POOL_SIZE=Module.poolSize||0")
+    # growth of a shared memory makes JavaScript check its views at each access: only our library code is concerned
+    target_link_options(etwgpu_wasm PRIVATE -Wno-pthreads-mem-growth)
+  endif()
+  set(exports ${wasm_dir}/exports.txt)
+  if(EXISTS ${exports})
+    target_link_options(etwgpu_wasm PRIVATE -sEXPORTED_FUNCTIONS=@${exports})
+    set_property(TARGET etwgpu_wasm APPEND PROPERTY LINK_DEPENDS ${exports})
+  else()
+    target_link_options(etwgpu_wasm PRIVATE -sEXPORTED_FUNCTIONS=_malloc,_free)
+  endif()
+  if(ETWGPU_USE_EMDAWNWEBGPU)
+    target_compile_options(etwgpu_runtime PUBLIC --use-port=emdawnwebgpu)
+    target_link_options(etwgpu_wasm PRIVATE --use-port=emdawnwebgpu)
+  endif()
+  foreach(library ${wasm_libraries})
+    target_link_options(etwgpu_wasm PRIVATE "SHELL:--js-library ${library}")
+    set_property(TARGET etwgpu_wasm APPEND PROPERTY LINK_DEPENDS ${library})
+  endforeach()
+endif()
