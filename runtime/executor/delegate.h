@@ -1,0 +1,109 @@
+// A delegate runs one payload graph. Two backends implement it: webgpu/ and cpu/, both from the same payload.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/core/data_source.h"
+#include "runtime/core/tensor.h"
+#include "runtime/graph/graph.h"
+
+namespace etwgpu {
+
+enum class DeviceKind : uint8_t { webgpu, cpu };
+/// f16: intermediates and KV cache are stored as f16 on the GPU (needs shader-f16); sums stay f32.
+enum class Precision : uint8_t { f32, f16 };
+/// How the CPU multiplies quantised weights: with int8 activations per 32 (relaxed SIMD, native) or int16 per row (plain
+/// SIMD128), or `exact`: dequantised to f32.
+enum class Activations : uint8_t { automatic, exact, int16, int8 };
+/// Kernels above the tier are not chosen; for tests and for bug reports.
+enum class Tier : uint8_t { baseline, f16, subgroups, subgroup_matrix };
+
+struct LoadOptions {
+  DeviceKind device = DeviceKind::cpu;
+  Precision precision = Precision::f32;
+  Activations activations = Activations::automatic;
+  int threads = 1;
+  Tier max_tier = Tier::subgroup_matrix;
+  /// Refuse to allocate more than this for one program (weights + state + arenas + constants).
+  uint64_t memory_cap = uint64_t(4) << 30;
+  std::string disabled_passes;
+};
+
+/// Bytes by purpose, as in the demo's report.
+struct MemoryReport {
+  uint64_t weights = 0, state = 0, arena = 0, other = 0;
+  uint64_t arena_without_reuse = 0;
+};
+
+/// Where a piece of named data lies.
+struct NamedData {
+  DataSource* source = nullptr;
+  uint64_t offset = 0, size = 0;
+};
+class NamedDataMap : public NamedDataSizes {
+ public:
+  std::map<std::string, NamedData, std::less<>> entries;
+  std::optional<uint64_t> size(std::string_view key) const override {
+    const auto it = entries.find(key);
+    return it == entries.end() ? std::nullopt : std::optional(it->second.size);
+  }
+};
+
+/// An argument of a delegate call: a tensor or an integer. Output tensors come with data of capacity for their upper bounds;
+/// execute() sets their sizes.
+struct DelegateArg {
+  TensorView tensor;
+  bool is_int = false;
+  int64_t integer = 0;
+};
+
+struct ExecuteOptions {
+  /// argmax over the last dimension of this output, computed where the output is; -1: none. With it, `ids` receives one
+  /// index per row, and no output tensor is read back.
+  int argmax_output = -1;
+  std::vector<int32_t>* ids = nullptr;
+};
+
+/// Counters of one execute(), for reports and tests.
+struct ExecuteStats {
+  int dispatches = 0, submits = 0;
+  uint64_t read_back_bytes = 0, upload_bytes = 0;
+};
+struct DispatchTime {
+  std::string kernel, node;
+  double microseconds = 0;
+};
+
+class Delegate {
+ public:
+  virtual ~Delegate() = default;
+  virtual const Graph& graph() const = 0;
+  /// What must be read before finishLoading(): pairs of the data's source and a request.
+  virtual std::vector<std::pair<DataSource*, ReadRequest>> takeReads() = 0;
+  /// After the reads: waits for pipelines, initialises states.
+  virtual Task<Status> finishLoading() = 0;
+  /// inputs: the graph's inputs in order; outputs: the graph's outputs in order. One call at a time.
+  virtual Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
+                               const ExecuteOptions& options) = 0;
+  virtual const ExecuteStats& lastStats() const = 0;
+};
+
+/// Makes the delegates of one program. Weights and states are shared by name between the methods of a program.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload, const NamedDataMap& data) = 0;
+  /// Sets all states to their initial values (zeros without one). The contents of a KV cache beyond the position in use need
+  /// no reset.
+  virtual Task<Status> resetStates() = 0;
+  virtual MemoryReport memory() const = 0;
+};
+
+std::unique_ptr<Backend> makeCpuBackend(const LoadOptions& options);
+
+}  // namespace etwgpu
