@@ -3,7 +3,9 @@
 #   generated/program_generated.h      .pte    generated/flat_tensor_generated.h   .ptd
 #   generated/scalar_type_generated.h  included by both
 # The executorch schemas come from the Python package, so that they are those of the exporter.
-find_program(FLATC flatc REQUIRED)
+# The executorch package brings a flatc of another release into the Python environment, so the system's goes first.
+find_program(ETWGPU_FLATC flatc PATHS /usr/bin /usr/local/bin /opt/homebrew/bin NO_DEFAULT_PATH)
+find_program(ETWGPU_FLATC flatc REQUIRED)
 add_custom_target(etwgpu_schemas)
 
 function(etwgpu_generate_header schema)
@@ -16,7 +18,7 @@ function(etwgpu_generate_header schema)
   # one call per schema: together, flatc would take the files of one as included by the other
   add_custom_command(
     OUTPUT ${header}
-    COMMAND ${FLATC} --cpp --scoped-enums -o ${CMAKE_BINARY_DIR}/generated ${schema}
+    COMMAND ${ETWGPU_FLATC} --cpp --scoped-enums -o ${CMAKE_BINARY_DIR}/generated ${schema}
     DEPENDS ${schema}
     COMMENT "flatc ${name}.fbs")
   add_custom_target(etwgpu_schema_${name} DEPENDS ${header})
