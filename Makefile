@@ -1,0 +1,48 @@
+# The few commands of daily work. Each is safe to repeat; what is up to date costs seconds.
+SHELL := /bin/bash
+ENV := . tools/env.sh &&
+WASM_PRESETS := wasm-simd128 wasm-relaxed wasm-simd128-threads wasm-relaxed-threads
+CPP := $(shell git ls-files 'runtime/*.cpp' 'runtime/*.h' 'runtime/*.inc' 'tests/*.cpp' 'tests/*.h')
+PYTHON_DIRS := $(wildcard python tests tools benchmarks)
+
+.PHONY: help setup build build-asan wasm $(WASM_PRESETS) web demo test test-full lint format clean
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: ## install tools and packages that are missing (tools/setup.sh)
+	@tools/setup.sh
+
+build: ## the native runtime, its tests and the Python module
+	@$(ENV) cmake --preset native >/dev/null && cmake --build --preset native
+
+build-asan: ## the native runtime with sanitizers, and the fuzz targets
+	@$(ENV) cmake --preset native-asan >/dev/null && cmake --build --preset native-asan
+
+wasm: $(WASM_PRESETS) ## the four WebAssembly builds: build/wasm-*/etwgpu.{mjs,wasm}
+
+$(WASM_PRESETS):
+	@$(ENV) cmake --preset $@ >/dev/null && cmake --build --preset $@
+
+web: ## the npm package and the playground, out of the WebAssembly builds
+	@$(ENV) if [ -d node_modules ]; then npm run --silent build; else echo "web: nothing to build yet"; fi
+
+demo: setup build wasm web ## export the demo's models and open the playground
+	@$(ENV) tools/demo.sh
+
+test: setup ## build everything and run all suites
+	@$(ENV) python tools/run_tests.py
+
+test-full: setup ## the same with the long tests, sanitizers and fuzzing
+	@$(ENV) ETWGPU_TEST_FULL=1 python tools/run_tests.py
+
+lint: ## formatting, linters and type checks
+	@$(ENV) python tools/lint.py
+
+format: ## format all sources
+	@$(ENV) if [ -n "$(CPP)" ]; then clang-format -i $(CPP); fi
+	@$(ENV) ruff format $(PYTHON_DIRS) && ruff check --fix $(PYTHON_DIRS)
+	@$(ENV) if [ -d node_modules ]; then npm run --silent format; fi
+
+clean: ## remove what was built; installed tools stay
+	@rm -rf build web/dist playground/dist python/executorch_webgpu/_native*.so
