@@ -1,0 +1,47 @@
+// Reductions over a workgroup of WG invocations (WG >= 1, at most 256). Every invocation must call (uniform control flow)
+// and gets the result. Right for any subgroup size; the subgroup tier assumes that subgroups are consecutive invocations.
+// Needs: SUBGROUPS, WG. The kernel's entry point has `@builtin(local_invocation_index) li: u32` and, with SUBGROUPS,
+// `@builtin(subgroup_size) sg_size: u32`; without it passes any number for sg_size.
+var<workgroup> reduce_partial: array<f32, ${WG}>;
+
+#if SUBGROUPS
+fn workgroupSum(value: f32, li: u32, sg_size: u32) -> f32 {
+  let partial = subgroupAdd(value);
+  workgroupBarrier();  // the array may still be read by a reduction before
+  if (li % sg_size == 0u) { reduce_partial[li / sg_size] = partial; }
+  workgroupBarrier();
+  var sum = 0.0;
+  for (var i = 0u; i < (${WG}u + sg_size - 1u) / sg_size; i++) { sum += reduce_partial[i]; }
+  return sum;
+}
+fn workgroupMax(value: f32, li: u32, sg_size: u32) -> f32 {
+  let partial = subgroupMax(value);
+  workgroupBarrier();
+  if (li % sg_size == 0u) { reduce_partial[li / sg_size] = partial; }
+  workgroupBarrier();
+  var result = reduce_partial[0];
+  for (var i = 1u; i < (${WG}u + sg_size - 1u) / sg_size; i++) { result = max(result, reduce_partial[i]); }
+  return result;
+}
+#else
+fn workgroupSum(value: f32, li: u32, sg_size: u32) -> f32 {
+  workgroupBarrier();  // the array may still be read by a reduction before
+  reduce_partial[li] = value;
+  workgroupBarrier();
+  for (var half = ${WG}u / 2u; half > 0u; half /= 2u) {
+    if (li < half) { reduce_partial[li] += reduce_partial[li + half]; }
+    workgroupBarrier();
+  }
+  return reduce_partial[0];
+}
+fn workgroupMax(value: f32, li: u32, sg_size: u32) -> f32 {
+  workgroupBarrier();
+  reduce_partial[li] = value;
+  workgroupBarrier();
+  for (var half = ${WG}u / 2u; half > 0u; half /= 2u) {
+    if (li < half) { reduce_partial[li] = max(reduce_partial[li], reduce_partial[li + half]); }
+    workgroupBarrier();
+  }
+  return reduce_partial[0];
+}
+#endif
