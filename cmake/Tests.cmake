@@ -1,4 +1,3 @@
-# Native only. etwgpu_tests: every tests/cpp/**/*_test.cpp in one GoogleTest program. Debian has GoogleTest as source.
 enable_testing()
 
 # etwgpu_dawn: wgpuGetProcAddress of the Dawn that the Python package wgpudawn brings, for programs without Python
@@ -7,6 +6,7 @@ target_include_directories(etwgpu_dawn SYSTEM PUBLIC ${ETWGPU_CACHE}/include)
 target_link_libraries(etwgpu_dawn PRIVATE ${CMAKE_DL_LIBS})
 set_target_properties(etwgpu_dawn PROPERTIES CXX_VISIBILITY_PRESET hidden)
 
+# etwgpu_tests: every tests/cpp/**/*_test.cpp in one GoogleTest program. Debian has GoogleTest as source.
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cpp/*.cpp)
 if(test_sources AND EXISTS /usr/src/googletest/CMakeLists.txt)
   set(INSTALL_GTEST OFF CACHE BOOL "" FORCE)
