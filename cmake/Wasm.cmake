@@ -11,6 +11,7 @@ if(wasm_sources)
   target_link_libraries(etwgpu_wasm PRIVATE etwgpu_runtime)
   target_link_options(etwgpu_wasm PRIVATE
     -O3 --no-entry -sMODULARIZE -sEXPORT_ES6 -sENVIRONMENT=web,worker,node -sFILESYSTEM=0
+    -sDYNAMIC_EXECUTION=0 # pages with a strict content security policy
     -sALLOW_MEMORY_GROWTH -sMAXIMUM_MEMORY=4GB -sSTACK_SIZE=256KB
     -sEXPORTED_RUNTIME_METHODS=HEAPU8,HEAP32,HEAPU32,HEAPF32,HEAPF64,UTF8ToString,stringToUTF8,lengthBytesUTF8,wasmMemory
     -sINCOMING_MODULE_JS_API=wasmBinary,wasmMemory,instantiateWasm,locateFile,print,printErr,onAbort,mainScriptUrlOrBlob)
