@@ -62,21 +62,23 @@ struct DelegateArg {
   int64_t integer = 0;
 };
 
+struct DispatchTime {
+  std::string kernel, node;
+  double microseconds = 0;
+};
 struct ExecuteOptions {
   /// argmax over the last dimension of this output, computed where the output is; -1: none. With it, `ids` receives one
   /// index per row, and no output tensor is read back.
   int argmax_output = -1;
   std::vector<int32_t>* ids = nullptr;
+  /// Not null: receives the time of every dispatch (GPU, where the device measures) or node (CPU), in order.
+  std::vector<DispatchTime>* profile = nullptr;
 };
 
 /// Counters of one execute(), for reports and tests.
 struct ExecuteStats {
   int dispatches = 0, submits = 0;
   uint64_t read_back_bytes = 0, upload_bytes = 0;
-};
-struct DispatchTime {
-  std::string kernel, node;
-  double microseconds = 0;
 };
 
 class Delegate {

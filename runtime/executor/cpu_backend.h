@@ -1,0 +1,82 @@
+// What the delegates of one program share on the CPU: weights and states by name, one arena, one scratch buffer, threads.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/executor/cpu_kernel.h"
+#include "runtime/executor/delegate.h"
+
+namespace etwgpu {
+
+/// 64-byte aligned memory that counts itself in a report and refuses to exceed a cap. Readable 64 bytes beyond its end.
+class CpuBuffer {
+ public:
+  CpuBuffer() = default;
+  CpuBuffer(const CpuBuffer&) = delete;
+  CpuBuffer& operator=(const CpuBuffer&) = delete;
+  ~CpuBuffer();
+  /// `counted` += bytes; fails with limit_exceeded beyond `budget`, out_of_memory where the allocator refuses.
+  Status allocate(uint64_t bytes, uint64_t budget, uint64_t& counted, const std::string& what);
+  void free();
+  uint8_t* data() const { return data_; }
+  uint64_t size() const { return size_; }
+
+ private:
+  uint8_t* data_ = nullptr;
+  uint64_t size_ = 0;
+  uint64_t* counted_ = nullptr;
+};
+
+/// A constant: in place in the file where that is addressable, else read into owned memory.
+struct CpuWeight {
+  const uint8_t* data = nullptr;       // words of a quantised weight, or all
+  const uint8_t* constants = nullptr;  // of a quantised weight
+  CpuBuffer owned;
+  std::vector<std::pair<DataSource*, ReadRequest>> reads;  // not yet taken
+};
+
+struct CpuState {
+  CpuBuffer buffer;
+  std::shared_ptr<CpuWeight> initial;  // null: zeros
+  bool initialised = false;
+  void reset();
+};
+
+class CpuShared {
+ public:
+  explicit CpuShared(const LoadOptions& options);
+
+  /// The weight of these pieces, made at first sight. bytes and constant_bytes: what kernels will read.
+  Result<std::shared_ptr<CpuWeight>> weight(const Value& value, uint64_t bytes, uint64_t constant_bytes,
+                                            const NamedDataMap& data);
+  Result<std::shared_ptr<CpuState>> state(const Value& value, uint64_t bytes, const NamedDataMap& data);
+  /// One arena serves all delegates, since a call runs to its end before another begins.
+  Status growArena(uint64_t bytes);
+  uint8_t* arena() const { return arena_.data(); }
+  /// Valid until scratchReset(); nullptr where the cap or the allocator refuses.
+  void* scratch(size_t bytes);
+  void scratchReset();
+  void resetStates();
+
+  LoadOptions options;
+  std::unique_ptr<ThreadPool> pool;
+  MemoryReport memory;
+
+ private:
+  uint64_t budget() const;
+
+  uint64_t in_place_ = 0;  // part of memory.weights that is not allocated here
+  std::map<std::string, std::shared_ptr<CpuWeight>> weights_;
+  std::map<std::string, std::shared_ptr<CpuState>, std::less<>> states_;
+  CpuBuffer arena_;
+  std::vector<std::unique_ptr<CpuBuffer>> scratch_;  // more than one only until the next reset
+  uint64_t scratch_used_ = 0;                        // of the last one
+};
+
+Result<std::unique_ptr<Delegate>> makeCpuDelegate(std::shared_ptr<CpuShared> shared, std::span<const uint8_t> payload,
+                                                  const NamedDataMap& data);
+
+}  // namespace etwgpu

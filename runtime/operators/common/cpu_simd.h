@@ -1,0 +1,67 @@
+// The few vector operations that decide speed and that Highway does not map to relaxed SIMD in Wasm; everything else is plain
+// Highway, static dispatch by compile flags. Vectors are capped at 256 bits: one 128-bit block of a quantised weight holds 4
+// rows × 4 values of k, a wider vector holds more k of the same rows.
+#pragma once
+
+#include <hwy/highway.h>
+#if HWY_ARCH_WASM
+#include <wasm_simd128.h>
+#endif
+
+namespace etwgpu::cpu {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if defined(__wasm_relaxed_simd__)
+#define ETWGPU_RELAXED 1
+#else
+#define ETWGPU_RELAXED 0
+#endif
+// A kernel is a function of its own: V8 moves a function from its baseline to its optimising compiler only between calls, so
+// a hot loop that was inlined into a function called once stays slow for good (measured: 5 times).
+#define ETWGPU_KERNEL __attribute__((noinline))
+#define ETWGPU_INLINE inline __attribute__((always_inline))
+#define ETWGPU_WIDE (HWY_MAX_BYTES >= 32)
+
+using DU8 = hn::CappedTag<uint8_t, 32>;
+using DI8 = hn::RebindToSigned<DU8>;
+using DI16 = hn::Repartition<int16_t, DU8>;
+using DU16 = hn::Repartition<uint16_t, DU8>;
+using DI32 = hn::Repartition<int32_t, DU8>;
+using DF = hn::Repartition<float, DU8>;
+using DF4 = hn::FixedTag<float, 4>;
+using DI4 = hn::FixedTag<int32_t, 4>;
+using VU8 = hn::Vec<DU8>;
+using VI8 = hn::Vec<DI8>;
+using VI16 = hn::Vec<DI16>;
+using VI32 = hn::Vec<DI32>;
+using VF = hn::Vec<DF>;
+using V4 = hn::Vec<DF4>;
+constexpr int kBytes = HWY_MAX_LANES_D(DU8);  // 16 or 32
+constexpr int kBlocks = kBytes / 16;          // 128-bit blocks per vector
+constexpr int kLanes = kBytes / 4;            // floats per vector
+
+/// a·b + c, fused where the machine fuses.
+template <class V>
+ETWGPU_INLINE V madd(V a, V b, V c) {
+#if ETWGPU_RELAXED
+  return V{wasm_f32x4_relaxed_madd(a.raw, b.raw, c.raw)};
+#else
+  return hn::MulAdd(a, b, c);
+#endif
+}
+
+ETWGPU_INLINE hn::Vec<DI4> fold(VI32 v) {  // adds the 128-bit blocks: lane = row
+#if ETWGPU_WIDE
+  return hn::Add(hn::LowerHalf(DI4(), v), hn::UpperHalf(DI4(), v));
+#else
+  return v;
+#endif
+}
+
+ETWGPU_INLINE VF splat(float v) { return hn::Set(DF(), v); }
+
+/// The first n (< lanes) floats at p; zeros after them.
+ETWGPU_INLINE VF loadFirst(const float* p, size_t n) { return hn::LoadN(DF(), p, n); }
+
+}  // namespace etwgpu::cpu
