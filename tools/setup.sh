@@ -13,6 +13,11 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/env.sh"
 mkdir -p "$ETWGPU_CACHE"
+exec 9>"$ETWGPU_CACHE/.lock"
+flock 9 # another checkout may be doing the same
+
+AS_ROOT=()
+[ "$EUID" = 0 ] || AS_ROOT=(sudo)
 
 say() { printf 'setup: %-15s %s\n' "$1" "$2"; }
 
@@ -28,9 +33,9 @@ install_debian() {
     return
   fi
   say "$target" "installing ${missing[*]}"
-  apt-get -qq -o DPkg::Lock::Timeout=600 update
-  DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends -o DPkg::Lock::Timeout=600 \
-    install "${missing[@]}" >/dev/null
+  "${AS_ROOT[@]}" apt-get -qq -o DPkg::Lock::Timeout=600 update
+  "${AS_ROOT[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends \
+    -o DPkg::Lock::Timeout=600 install "${missing[@]}" >/dev/null
 }
 
 # cached TARGET MARKER: whether MARKER, the last file that the target's installer writes, is there
@@ -47,7 +52,7 @@ setup_apt() {
   local clang_version
   clang_version=$(apt-cache depends clang 2>/dev/null | sed -nE 's/.*Depends: clang-([0-9]+)$/\1/p' | head -1)
   if [ -z "$clang_version" ]; then
-    apt-get -qq update
+    "${AS_ROOT[@]}" apt-get -qq update
     clang_version=$(apt-cache depends clang | sed -nE 's/.*Depends: clang-([0-9]+)$/\1/p' | head -1)
   fi
   # libclang-rt has the sanitizers and libFuzzer
