@@ -40,7 +40,18 @@ inline constexpr std::string_view kFusedConvolution = "etwgpu.convolution";
 enum FusedConvolutionArg { kConvX, kConvWeight, kConvBias, kConvStride, kConvPadding, kConvDilation, kConvTransposed,
                            kConvOutputPadding, kConvGroups, kConvActivation, kConvResidual, kConvArgCount };
 
-/// Copies a value into a state (a mutation that no in-place operator serves): args state, value; no output.
+// ---- states ----------------------------------------------------------------------------------------------------------
+// After runPasses a graph has no `mutations` left: every change of a state is a node, which takes the state as an argument
+// and writes it. Readers of the state that stand before the node see the old content, those after it the new one.
+
+/// Overwrites slices of a state in place: state.index_copy_(dim, index, value). No output.
+///   state [..., L, ...]; dim: int, >= 0; index: i64 or i32 [n], entries in [0, L), an entry outside is skipped; value: dims of
+///   the state with n instead of L at `dim`, same dtype, never the state's own bytes.
+inline constexpr std::string_view kStateIndexPut = "etwgpu.state_index_put";
+enum StateIndexPutArg { kStateIndexPutState, kStateIndexPutDim, kStateIndexPutIndex, kStateIndexPutValue, kStateIndexPutArgCount };
+
+/// Copies a value into a state (a mutation that no in-place operator serves): args state, value (same dims and dtype, other
+/// bytes); no output.
 inline constexpr std::string_view kStateCopy = "etwgpu.state_copy";
 
 }  // namespace etwgpu
