@@ -1,4 +1,4 @@
-// Reductions over a workgroup of WG invocations (WG >= 1, at most 256). Every invocation must call (uniform control flow)
+// Reductions over a workgroup of WG invocations (a power of two, at most 256). Every invocation must call (uniform control flow)
 // and gets the result. Right for any subgroup size; the subgroup tier assumes that subgroups are consecutive invocations.
 // Needs: SUBGROUPS, WG. The kernel's entry point has `@builtin(local_invocation_index) li: u32` and, with SUBGROUPS,
 // `@builtin(subgroup_size) sg_size: u32`; without it passes any number for sg_size.
@@ -28,8 +28,8 @@ fn workgroupSum(value: f32, li: u32, sg_size: u32) -> f32 {
   workgroupBarrier();  // the array may still be read by a reduction before
   reduce_partial[li] = value;
   workgroupBarrier();
-  for (var half = ${WG}u / 2u; half > 0u; half /= 2u) {
-    if (li < half) { reduce_partial[li] += reduce_partial[li + half]; }
+  for (var step = ${WG}u / 2u; step > 0u; step /= 2u) {
+    if (li < step) { reduce_partial[li] += reduce_partial[li + step]; }
     workgroupBarrier();
   }
   return reduce_partial[0];
@@ -38,8 +38,8 @@ fn workgroupMax(value: f32, li: u32, sg_size: u32) -> f32 {
   workgroupBarrier();
   reduce_partial[li] = value;
   workgroupBarrier();
-  for (var half = ${WG}u / 2u; half > 0u; half /= 2u) {
-    if (li < half) { reduce_partial[li] = max(reduce_partial[li], reduce_partial[li + half]); }
+  for (var step = ${WG}u / 2u; step > 0u; step /= 2u) {
+    if (li < step) { reduce_partial[li] = max(reduce_partial[li], reduce_partial[li + step]); }
     workgroupBarrier();
   }
   return reduce_partial[0];

@@ -1,0 +1,335 @@
+// A tile of y: TILE_M rows x TILE_N columns of x · Wᵀ (or a · b), with the epilogue of gemv.wgsl. Each invocation computes
+// PER_M rows x 8 columns: four from the left and four from the right half of the tile, which with GLU hold gate and up rows.
+// Steps of 16 k: both factors are staged transposed, [k][4 rows], by whole vec4s, with the row index XORed by bits of k so
+// that these stores hit different banks. The norm's scale is found while x is staged and applied to the sums.
+// Grid: (columns / tile, rows / TILE_M, batch).
+// Parameters: m, n (columns of y, in this part), n0 (first column of this part), n_total, k, units, last (last block of four rows of
+// W, plain: last row), eps; transposed: batch_a, batch_b, batch_y (elements between batches), bias_m, bias_n, alpha, beta.
+// Defines: TILE_M, TILE_N, PER_M = 4 | 8, WEIGHTS = plain | transposed | int4 | int8, VEC4 (k is a multiple of 4), VEC_N (n is a
+// multiple of 4), AFFINE, GROUP, NORM, NORM_WEIGHT, BIAS, GLU, RESIDUAL, ACTIVATION, STORE (type of y's elements).
+${HEADER}
+#include "common/quant.wgsl"
+#include "common/activation.wgsl"
+
+const kTileM = ${TILE_M}u;
+const kTileN = ${TILE_N}u;
+const kThreads = kTileM / ${PER_M}u * (kTileN / 8u);
+const kGroupsM = kTileM / 4u;
+const kGroupsN = kTileN / 4u;
+var<workgroup> tile_x: array<vec4f, ${TILE_M} * 4>;
+var<workgroup> tile_w: array<vec4f, ${TILE_N} * 4>;
+
+fn slotX(k: u32, group: u32) -> u32 { return k * kGroupsM + (group ^ (((k >> 2u) & 3u) * 2u)); }
+#if WEIGHTS == int4
+fn slotW(k: u32, group: u32) -> u32 { return k * kGroupsN + (group ^ (((k >> 3u) & 1u) * 4u)); }
+#else
+fn slotW(k: u32, group: u32) -> u32 { return k * kGroupsN + (group ^ (((k >> 2u) & 3u) * 2u)); }
+#endif
+
+fn loadX(base: u32, row: u32, k: u32) -> vec4f {
+#if VEC4
+  if (k >= params.k) { return vec4f(); }
+  return vec4f(x[(base + row * params.k + k) / 4u]);
+#else
+  var v = vec4f();
+  for (var j = 0u; j < 4u; j++) {
+    if (k + j < params.k) { v[j] = f32(x[base + row * params.k + k + j]); }
+  }
+  return v;
+#endif
+}
+#if NORM_WEIGHT
+fn normWeight(k: u32) -> vec4f {
+#if VEC4
+  return vec4f(norm_weight[min(k, params.k - 4u) / 4u]);
+#else
+  var v = vec4f();
+  for (var j = 0u; j < 4u; j++) {
+    if (k + j < params.k) { v[j] = f32(norm_weight[k + j]); }
+  }
+  return v;
+#endif
+}
+#endif
+
+// Stages rows 4 g … of x for k0 + 4 q …; returns the squares of the four rows.
+fn stageX(base: u32, row0: u32, k0: u32, task: u32) -> vec4f {
+  let q = task % 4u;
+  let g = task / 4u;
+  let k = k0 + 4u * q;
+  let last = params.m - 1u;
+  var v = mat4x4f(loadX(base, min(row0 + 4u * g, last), k), loadX(base, min(row0 + 4u * g + 1u, last), k),
+                  loadX(base, min(row0 + 4u * g + 2u, last), k), loadX(base, min(row0 + 4u * g + 3u, last), k));
+  var squares = vec4f();
+#if NORM
+  squares = vec4f(dot(v[0], v[0]), dot(v[1], v[1]), dot(v[2], v[2]), dot(v[3], v[3]));
+#if NORM_WEIGHT
+  let nw = normWeight(k);
+  v = mat4x4f(v[0] * nw, v[1] * nw, v[2] * nw, v[3] * nw);
+#endif
+#endif
+  let t = transpose(v);
+  tile_x[slotX(4u * q, g)] = t[0];
+  tile_x[slotX(4u * q + 1u, g)] = t[1];
+  tile_x[slotX(4u * q + 2u, g)] = t[2];
+  tile_x[slotX(4u * q + 3u, g)] = t[3];
+  return squares;
+}
+
+// First row of W of the tile's group g of four columns.
+fn rowOfGroup(column0: u32, g: u32) -> u32 {
+#if GLU
+  let right = g / (kGroupsN / 2u);
+  return column0 + (g % (kGroupsN / 2u)) * 4u + right * params.n;
+#else
+  return column0 + g * 4u;
+#endif
+}
+
+#if WEIGHTS == int4
+const kTasksW = kGroupsN * 2u;
+fn stageW(base: u32, column0: u32, k0: u32, task: u32) {
+  let c = task % 2u;
+  let g = task / 2u;
+  let block = min(rowOfGroup(column0, g) / 4u, params.last);
+  let u = min(k0 / 8u + c, params.units - 1u);
+  let w = words[block * params.units + u];
+  let s = constants[block * (params.k / ${GROUP}u) + u / (${GROUP}u / 8u)];
+#if AFFINE
+  let scale = halves4(s.xy);
+  let zero = halves4(s.zw);
+#else
+  let scale = halves4(s);
+  let zero = -8.0 * scale;
+#endif
+  for (var j = 0u; j < 4u; j++) {
+    let lo = vec4f((w >> vec4u(8u * j)) & vec4u(15u));
+    let hi = vec4f((w >> vec4u(8u * j + 4u)) & vec4u(15u));
+    tile_w[slotW(8u * c + j, g)] = lo * scale + zero;
+    tile_w[slotW(8u * c + 4u + j, g)] = hi * scale + zero;
+  }
+}
+#endif
+#if WEIGHTS == int8
+const kTasksW = kGroupsN * 4u;
+fn stageW(base: u32, column0: u32, k0: u32, task: u32) {
+  let c = task % 4u;
+  let g = task / 4u;
+  let block = min(rowOfGroup(column0, g) / 4u, params.last);
+  let w = words[block * params.units + min(k0 / 4u + c, params.units - 1u)];
+  for (var j = 0u; j < 4u; j++) {  // scales: in the epilogue
+    tile_w[slotW(4u * c + j, g)] = vec4f(bitcast<vec4i>(w << vec4u(24u - 8u * j)) >> vec4u(24u));
+  }
+}
+#endif
+#if WEIGHTS == plain
+const kTasksW = kGroupsN * 4u;
+fn loadW(row: u32, k: u32) -> vec4f {
+#if VEC4
+  if (k >= params.k) { return vec4f(); }
+  return vec4f(words[(min(row, params.last) * params.k + k) / 4u]);
+#else
+  var v = vec4f();
+  for (var j = 0u; j < 4u; j++) {
+    if (k + j < params.k) { v[j] = f32(words[min(row, params.last) * params.k + k + j]); }
+  }
+  return v;
+#endif
+}
+fn stageW(base: u32, column0: u32, k0: u32, task: u32) {
+  let q = task % 4u;
+  let g = task / 4u;
+  let row = rowOfGroup(column0, g);
+  let k = k0 + 4u * q;
+  let t = transpose(mat4x4f(loadW(row, k), loadW(row + 1u, k), loadW(row + 2u, k), loadW(row + 3u, k)));
+  tile_w[slotW(4u * q, g)] = t[0];
+  tile_w[slotW(4u * q + 1u, g)] = t[1];
+  tile_w[slotW(4u * q + 2u, g)] = t[2];
+  tile_w[slotW(4u * q + 3u, g)] = t[3];
+}
+#endif
+#if WEIGHTS == transposed
+const kTasksW = kGroupsN * 16u;
+fn stageW(base: u32, column0: u32, k0: u32, task: u32) {
+  let g = task % kGroupsN;
+  let k = task / kGroupsN;
+  let column = column0 + 4u * g;
+  var v = vec4f();
+  if (k0 + k < params.k) {
+#if VEC_N
+    if (column < params.n) { v = vec4f(words[(base + (k0 + k) * params.n + column) / 4u]); }
+#else
+    for (var j = 0u; j < 4u; j++) {
+      if (column + j < params.n) { v[j] = f32(words[base + (k0 + k) * params.n + column + j]); }
+    }
+#endif
+  }
+  tile_w[slotW(k, g)] = v;
+}
+#endif
+
+#if BIAS
+fn loadBias(row: u32, column: u32) -> vec4f {
+#if WEIGHTS == transposed
+  var v = vec4f();
+  for (var j = 0u; j < 4u; j++) {
+    v[j] = f32(bias[row * params.bias_m + min(column + j, params.n - 1u) * params.bias_n]);
+  }
+  return v * params.beta;
+#else
+#if VEC_N
+  return vec4f(bias[column / 4u]);
+#else
+  var v = vec4f();
+  for (var j = 0u; j < 4u; j++) { v[j] = f32(bias[min(column + j, arrayLength(&bias) - 1u)]); }
+  return v;
+#endif
+#endif
+}
+#endif
+fn activation4(v: vec4f) -> vec4f { return vec4f(activation(v.x), activation(v.y), activation(v.z), activation(v.w)); }
+
+#if WEIGHTS == int8
+fn loadScale(column: u32) -> vec4f {  // of this part
+  return bitcast<vec4f>(constants[min(column / 4u, params.last)]);
+}
+#endif
+// Applies everything after the product to four columns of one row (column counts in this part) and stores them.
+fn finish(batch: u32, row: u32, column: u32, product: vec4f, product_up: vec4f, scale: f32) {
+  if (row >= params.m || column >= params.n) { return; }
+  var z = product * scale;
+#if WEIGHTS == transposed
+  z *= params.alpha;
+#endif
+#if WEIGHTS == int8
+  z *= loadScale(column);
+#endif
+#if BIAS
+  z += loadBias(row, params.n0 + column);
+#endif
+  z = activation4(z);
+#if GLU
+  var up = product_up * scale;
+#if WEIGHTS == int8
+  up *= loadScale(params.n + column);
+#endif
+#if BIAS
+  up += loadBias(row, params.n + column);
+#endif
+  z *= up;
+#endif
+  let at = batch + row * params.n_total + params.n0 + column;
+#if VEC_N
+#if RESIDUAL
+  z += vec4f(residual[at / 4u]);
+#endif
+  y[at / 4u] = vec4<${STORE}>(z);
+#else
+  for (var j = 0u; j < min(4u, params.n - column); j++) {
+#if RESIDUAL
+    z[j] += f32(residual[at + j]);
+#endif
+    y[at + j] = ${STORE}(z[j]);
+  }
+#endif
+}
+
+@compute @workgroup_size(kThreads)
+fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: u32) {
+  let tn = li % (kTileN / 8u);
+  let tm = li / (kTileN / 8u);
+#if GLU
+  let column0 = wid.x * (kTileN / 2u);
+#else
+  let column0 = wid.x * kTileN;
+#endif
+  let row0 = wid.y * kTileM;
+#if WEIGHTS == transposed
+  let base_x = wid.z * params.batch_a;
+  let base_w = wid.z * params.batch_b;
+  let base_y = wid.z * params.batch_y;
+#else
+  let base_x = 0u;
+  let base_w = 0u;
+  let base_y = 0u;
+#endif
+  var l0 = vec4f(); var r0 = vec4f(); var l1 = vec4f(); var r1 = vec4f();
+  var l2 = vec4f(); var r2 = vec4f(); var l3 = vec4f(); var r3 = vec4f();
+#if PER_M == 8
+  var l4 = vec4f(); var r4 = vec4f(); var l5 = vec4f(); var r5 = vec4f();
+  var l6 = vec4f(); var r6 = vec4f(); var l7 = vec4f(); var r7 = vec4f();
+#endif
+  var squares = vec4f();
+  for (var k0 = 0u; k0 < params.k; k0 += 16u) {
+    workgroupBarrier();
+    if (li < kTileM) { squares += stageX(base_x, row0, k0, li); }
+    for (var t = kThreads - 1u - li; t < kTasksW; t += kThreads) { stageW(base_w, column0, k0, t); }
+    workgroupBarrier();
+    for (var k = 0u; k < 16u; k++) {
+      let a = tile_x[slotX(k, tm)];
+      let wl = tile_w[slotW(k, tn)];
+      let wr = tile_w[slotW(k, kTileN / 8u + tn)];
+      l0 += a.x * wl; r0 += a.x * wr;
+      l1 += a.y * wl; r1 += a.y * wr;
+      l2 += a.z * wl; r2 += a.z * wr;
+      l3 += a.w * wl; r3 += a.w * wr;
+#if PER_M == 8
+      let b = tile_x[slotX(k, kTileM / 8u + tm)];
+      l4 += b.x * wl; r4 += b.x * wr;
+      l5 += b.y * wl; r5 += b.y * wr;
+      l6 += b.z * wl; r6 += b.z * wr;
+      l7 += b.w * wl; r7 += b.w * wr;
+#endif
+    }
+  }
+  var scale_a = vec4f(1.0);
+  var scale_b = vec4f(1.0);
+#if NORM
+  workgroupBarrier();
+  if (li < kTileM) { tile_x[li] = squares; }  // li = 4 group + quarter of k
+  workgroupBarrier();
+  let sum_a = (tile_x[4u * tm] + tile_x[4u * tm + 1u]) + (tile_x[4u * tm + 2u] + tile_x[4u * tm + 3u]);
+  scale_a = inverseSqrt(sum_a / f32(params.k) + params.eps);
+#if PER_M == 8
+  let g = 4u * (kTileM / 8u + tm);
+  let sum_b = (tile_x[g] + tile_x[g + 1u]) + (tile_x[g + 2u] + tile_x[g + 3u]);
+  scale_b = inverseSqrt(sum_b / f32(params.k) + params.eps);
+#endif
+#endif
+  let column = column0 + 4u * tn;
+  let row = row0 + 4u * tm;
+#if GLU
+  finish(base_y, row, column, l0, r0, scale_a.x);
+  finish(base_y, row + 1u, column, l1, r1, scale_a.y);
+  finish(base_y, row + 2u, column, l2, r2, scale_a.z);
+  finish(base_y, row + 3u, column, l3, r3, scale_a.w);
+#else
+  let right = column + kTileN / 2u;
+  finish(base_y, row, column, l0, vec4f(), scale_a.x);
+  finish(base_y, row + 1u, column, l1, vec4f(), scale_a.y);
+  finish(base_y, row + 2u, column, l2, vec4f(), scale_a.z);
+  finish(base_y, row + 3u, column, l3, vec4f(), scale_a.w);
+  finish(base_y, row, right, r0, vec4f(), scale_a.x);
+  finish(base_y, row + 1u, right, r1, vec4f(), scale_a.y);
+  finish(base_y, row + 2u, right, r2, vec4f(), scale_a.z);
+  finish(base_y, row + 3u, right, r3, vec4f(), scale_a.w);
+#endif
+#if PER_M == 8
+  let row_b = row0 + kTileM / 2u + 4u * tm;
+#if GLU
+  finish(base_y, row_b, column, l4, r4, scale_b.x);
+  finish(base_y, row_b + 1u, column, l5, r5, scale_b.y);
+  finish(base_y, row_b + 2u, column, l6, r6, scale_b.z);
+  finish(base_y, row_b + 3u, column, l7, r7, scale_b.w);
+#else
+  finish(base_y, row_b, column, l4, vec4f(), scale_b.x);
+  finish(base_y, row_b + 1u, column, l5, vec4f(), scale_b.y);
+  finish(base_y, row_b + 2u, column, l6, vec4f(), scale_b.z);
+  finish(base_y, row_b + 3u, column, l7, vec4f(), scale_b.w);
+  finish(base_y, row_b, right, r4, vec4f(), scale_b.x);
+  finish(base_y, row_b + 1u, right, r5, vec4f(), scale_b.y);
+  finish(base_y, row_b + 2u, right, r6, vec4f(), scale_b.z);
+  finish(base_y, row_b + 3u, right, r7, vec4f(), scale_b.w);
+#endif
+#endif
+}
