@@ -93,6 +93,10 @@ class Delegate {
   virtual Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
                                const ExecuteOptions& options) = 0;
   virtual const ExecuteStats& lastStats() const = 0;
+  /// Takes the time of every dispatch in the next calls (a pass of its own each, so the sum is larger than unprofiled);
+  /// no effect without timestamp queries.
+  virtual void setProfiling(bool) {}
+  virtual std::vector<DispatchTime> lastProfile() const { return {}; }
 };
 
 /// Makes the delegates of one program. Weights and states are shared by name between the methods of a program.

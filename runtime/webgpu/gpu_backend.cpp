@@ -1,0 +1,66 @@
+#include "runtime/webgpu/gpu_backend.h"
+
+#include <cstdlib>
+
+#include "runtime/webgpu/gpu_delegate.h"
+#include "runtime/webgpu/gpu_plan.h"
+#include "runtime/webgpu/gpu_store.h"
+
+namespace etwgpu {
+namespace {
+
+class GpuBackend final : public Backend {
+ public:
+  GpuBackend(Device& device, const LoadOptions& options) : store_(std::make_shared<GpuStore>(device, options)) {}
+
+  Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload,
+                                                   const NamedDataMap& data) override {
+    const LoadOptions& options = store_->options();
+    ETWGPU_ASSIGN(Graph graph, importGraph(payload, data));
+    ETWGPU_TRY(runPasses(graph, options.disabled_passes));
+    ETWGPU_ASSIGN(GpuPlan plan, planGraph(std::move(graph), store_->device().capabilities(), options));
+    auto delegate = std::make_unique<GpuDelegate>(store_, std::move(plan));
+    ETWGPU_TRY(delegate->prepare(data));
+    return std::unique_ptr<Delegate>(std::move(delegate));
+  }
+
+  Task<Status> resetStates() override {
+    Device& device = store_->device();
+    ETWGPU_CO_TRY(device.status());
+    if (!store_->hasStates()) co_return Status();
+    const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device.handle(), nullptr));
+    store_->recordReset(encoder.get());
+    const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
+    const WGPUCommandBuffer list = commands.get();
+    wg::QueueSubmit(device.queue(), 1, &list);
+    co_return Status();
+  }
+
+  MemoryReport memory() const override { return store_->report(); }
+
+ private:
+  std::shared_ptr<GpuStore> store_;
+};
+
+}  // namespace
+
+Precision usedPrecision(const GpuCapabilities& capabilities, const LoadOptions& options) {
+  return options.precision == Precision::f16 && capabilities.f16 && options.max_tier >= Tier::f16 ? Precision::f16
+                                                                                                  : Precision::f32;
+}
+
+Tier usedTier(const GpuCapabilities& capabilities, const LoadOptions& options) {
+  const Tier has = capabilities.subgroup_matrix ? Tier::subgroup_matrix
+                   : capabilities.subgroups     ? Tier::subgroups
+                   : capabilities.f16           ? Tier::f16
+                                                : Tier::baseline;
+  return has < options.max_tier ? has : options.max_tier;
+}
+
+std::unique_ptr<Backend> makeGpuBackend(Device& device, const LoadOptions& options) {
+  LoadOptions used = options;
+  used.precision = usedPrecision(device.capabilities(), options);
+  return std::make_unique<GpuBackend>(device, used);
+}
+
+}  // namespace etwgpu

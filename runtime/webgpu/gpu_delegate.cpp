@@ -1,0 +1,460 @@
+#include "runtime/webgpu/gpu_delegate.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace etwgpu {
+namespace {
+
+constexpr uint64_t kParamSlice = 256;
+constexpr uint32_t kMaxTimed = 2048;  // dispatches; a query set holds 4,096 timestamps
+constexpr uint64_t kReadAlignment = 8;
+
+uint64_t alignedTo(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alignment * alignment; }
+
+/// A parameter as the shader sees it: u32 or i32; what neither can hold (an open end) becomes the largest i32.
+uint32_t paramWord(int64_t value) {
+  if (value > int64_t(UINT32_MAX)) return uint32_t(INT32_MAX);
+  if (value < INT32_MIN) return uint32_t(INT32_MIN);
+  return uint32_t(value);
+}
+
+}  // namespace
+
+GpuDelegate::GpuDelegate(std::shared_ptr<GpuStore> store, GpuPlan plan)
+    : store_(std::move(store)), plan_(std::move(plan)) {}
+
+// ---- loading
+// ---------------------------------------------------------------------------------------------------------
+Status GpuDelegate::prepare(const NamedDataMap& data) {
+  Device& device = store_->device();
+  ETWGPU_TRY(device.status());
+  device.openErrorScopes();
+  Status status = makeBuffers(data);
+  uint64_t params_at = plan_.input_bytes;
+  for (size_t i = 0; i < plan_.dispatches.size() && status.ok(); ++i)
+    status = makeDispatch(plan_.dispatches[i], params_at);
+  device.closeErrorScopes(pending_, "preparing the model");
+  return status;
+}
+
+Status GpuDelegate::makeBuffers(const NamedDataMap& data) {
+  const Graph& graph = plan_.graph;
+  uint64_t upload_bytes = plan_.input_bytes;
+  for (const PlannedDispatch& d : plan_.dispatches) upload_bytes += d.spec.params.empty() ? 0 : kParamSlice;
+  ETWGPU_ASSIGN(uint64_t needed, store_->missingBytes(graph, plan_.constants, plan_.states));
+  for (const uint64_t bytes : plan_.memory.arena_bytes) needed += bytes;
+  needed += upload_bytes;
+  const MemoryReport& used = store_->report();
+  const uint64_t total = needed + used.weights + used.state + used.arena + used.other;
+  if (total > store_->options().memory_cap) {
+    return Status(Code::limit_exceeded,
+                  format("the program needs %llu bytes, but the memory cap is %llu (its largest arena "
+                         "takes %llu bytes)",
+                         (unsigned long long)total, (unsigned long long)store_->options().memory_cap,
+                         (unsigned long long)*std::max_element(plan_.memory.arena_bytes.begin(),
+                                                               plan_.memory.arena_bytes.end())));
+  }
+  ETWGPU_TRY(store_->addConstants(graph, plan_.constants, data, reads_));
+  ETWGPU_TRY(store_->addStates(graph, plan_.states, data, reads_));
+  for (size_t i = 0; i < plan_.memory.arena_bytes.size(); ++i) {
+    ETWGPU_ASSIGN(GpuBuffer arena,
+                  store_->allocate(plan_.memory.arena_bytes[i],
+                                   WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst | WGPUBufferUsage_CopySrc,
+                                   &MemoryReport::arena, format("arena %zu", i)));
+    arenas_.push_back(std::move(arena));
+  }
+  store_->noteArenaWithoutReuse(plan_.memory.sum_of_values);
+  shadow_ = ShadowBuffer(size_t(upload_bytes));
+  ETWGPU_ASSIGN(upload_, store_->allocate(upload_bytes,
+                                          WGPUBufferUsage_Uniform | WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst |
+                                              WGPUBufferUsage_CopySrc,
+                                          &MemoryReport::other, "inputs and parameters"));
+  return {};
+}
+
+Result<GpuSlice> GpuDelegate::sliceOf(ValueId id) const {
+  const Graph& graph = plan_.graph;
+  id = graph.storage(id);
+  const Value& value = graph.value(id);
+  GpuSlice slice;
+  if (value.kind == ValueKind::constant) {
+    slice = store_->constant(graph, id);
+  } else if (value.kind == ValueKind::state) {
+    slice.buffer = store_->state(value.name);
+  } else if (plan_.input_offsets[size_t(id)] >= 0) {
+    slice = {upload_.get(), uint64_t(plan_.input_offsets[size_t(id)])};
+  } else if (const Placement& p = plan_.memory.placements[size_t(id)]; p.arena >= 0) {
+    slice = {arenas_[size_t(p.arena)].get(), p.offset};
+  }
+  if (!slice.buffer) return Status(Code::internal, format("%s has no memory", value.name.c_str()));
+  return slice;
+}
+
+Status GpuDelegate::makeDispatch(const PlannedDispatch& planned, uint64_t& params_at) {
+  const DispatchSpec& spec = planned.spec;
+  BindingLayout layout;
+  layout.has_params = !spec.params.empty();
+  std::vector<WGPUBindGroupEntry> entries;
+  for (const Binding& binding : spec.bindings) {
+    layout.access.push_back(binding.access);
+    ETWGPU_ASSIGN(const GpuSlice slice, sliceOf(binding.value));
+    const BindingRange range = bindingRange(plan_.graph, binding, store_->options().precision);
+    WGPUBindGroupEntry entry = WGPU_BIND_GROUP_ENTRY_INIT;
+    entry.binding = uint32_t(entries.size());
+    entry.buffer = slice.buffer;
+    entry.offset = slice.offset + range.offset;
+    entry.size = alignedTo(range.size, 16);  // whole vectors; everything is padded to 256 bytes
+    entries.push_back(entry);
+  }
+  if (layout.has_params) {
+    WGPUBindGroupEntry entry = WGPU_BIND_GROUP_ENTRY_INIT;
+    entry.binding = uint32_t(entries.size());
+    entry.buffer = upload_.get();
+    entry.offset = params_at;
+    entry.size = alignedTo(spec.params.size() * 4, 16);
+    entries.push_back(entry);
+    for (size_t i = 0; i < spec.params.size(); ++i) {
+      const size_t at = size_t(params_at) + 4 * i;
+      uint32_t word;
+      std::memcpy(&word, &spec.params[i].number, 4);
+      if (spec.params[i].is_float) {
+        shadow_.setWord(at, word);
+      } else {
+        params_.push_back({uint32_t(at), spec.params[i].expr});
+      }
+    }
+    params_at += kParamSlice;
+  }
+  Device& device = store_->device();
+  Result<std::shared_ptr<Pipeline>> pipeline = device.pipelines().get(spec.kernel, layout);
+  if (!pipeline.ok())
+    return Status(pipeline.status().code(), "node " + planned.node + ": " + pipeline.status().message());
+  WGPUBindGroupDescriptor descriptor = WGPU_BIND_GROUP_DESCRIPTOR_INIT;
+  descriptor.layout = (*pipeline)->layout;
+  descriptor.entryCount = entries.size();
+  descriptor.entries = entries.data();
+  BindGroupHandle group(wg::DeviceCreateBindGroup(device.handle(), &descriptor));
+  dispatches_.push_back({std::move(pipeline).value(), std::move(group)});
+  return {};
+}
+
+Task<Status> GpuDelegate::finishLoading() {
+  Device& device = store_->device();
+  ETWGPU_CO_TRY(co_await Pending::wait(pending_));
+  for (const Dispatch& d : dispatches_) ETWGPU_CO_TRY(co_await waitForPipeline(d.pipeline));
+  for (const auto& conversion : reads_.conversions) ETWGPU_CO_TRY(upload(device, *conversion));
+  reads_.conversions.clear();
+  if (store_->hasStates()) {
+    const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device.handle(), nullptr));
+    store_->recordReset(encoder.get());
+    const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
+    const WGPUCommandBuffer list = commands.get();
+    wg::QueueSubmit(device.queue(), 1, &list);
+  }
+  co_return device.takeError();
+}
+
+// ---- running
+// ---------------------------------------------------------------------------------------------------------
+Storage GpuDelegate::storageOf(ValueId id) const {
+  const Value& value = plan_.graph.value(plan_.graph.storage(id));
+  return gpuStorage(value.dtype, value.kind == ValueKind::constant, store_->options().precision);
+}
+
+Sizes GpuDelegate::sizesOf(ValueId id) const {
+  Sizes sizes;
+  for (const ExprId dim : plan_.graph.value(id).dims) sizes.push_back(values_[size_t(dim.index)]);
+  return sizes;
+}
+
+Task<Status> GpuDelegate::execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
+                                  const ExecuteOptions& options) {
+  Device& device = store_->device();
+  ETWGPU_CO_TRY(device.takeError());
+  stats_ = {};
+  std::vector<int64_t> symbols;
+  ETWGPU_CO_TRY(bindInputs(inputs, symbols));
+  if (symbols != symbols_ || values_.empty() || options.argmax_output != last_argmax_) {
+    last_argmax_ = -2;  // invalid until all of it has been rebuilt
+    symbols_ = std::move(symbols);
+    values_.resize(plan_.graph.exprs.size());
+    plan_.graph.exprs.evalAll(symbols_, values_);
+    ETWGPU_CO_TRY(checkInputs(inputs));
+    ETWGPU_CO_TRY(rebuildCommands(options.argmax_output));
+    last_argmax_ = options.argmax_output;
+  } else {
+    ETWGPU_CO_TRY(checkInputs(inputs));
+  }
+  ETWGPU_CO_TRY(describeOutputs(outputs, options));
+  ETWGPU_CO_TRY(uploadInputs(inputs));
+  submit();
+  if (profiling_) ETWGPU_CO_TRY(co_await readProfile());
+  if (!read_backs_.empty()) ETWGPU_CO_TRY(co_await readOutputs(outputs, options));
+  co_return device.takeError();
+}
+
+Status GpuDelegate::bindInputs(std::span<const DelegateArg> inputs, std::vector<int64_t>& symbols) const {
+  const Graph& graph = plan_.graph;
+  if (inputs.size() != graph.inputs.size()) {
+    return Status(Code::invalid_argument,
+                  format("%zu inputs, but the graph takes %zu", inputs.size(), graph.inputs.size()));
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const ValueId value = graph.inputs[i].value;
+    if (inputs[i].is_int != (value == kNoValue)) {
+      return Status(Code::invalid_argument,
+                    format("input %zu must be %s", i, value == kNoValue ? "an integer" : "a tensor"));
+    }
+    if (value == kNoValue) continue;
+    if (inputs[i].tensor.dtype != graph.value(value).dtype ||
+        inputs[i].tensor.rank() != graph.value(value).dims.size()) {
+      return Status(Code::invalid_argument,
+                    format("input %zu must be %s of rank %zu, not %s of rank %zu", i,
+                           std::string(dtypeName(graph.value(value).dtype)).c_str(), graph.value(value).dims.size(),
+                           std::string(dtypeName(inputs[i].tensor.dtype)).c_str(), inputs[i].tensor.rank()));
+    }
+  }
+  symbols.resize(graph.exprs.symbolCount());
+  for (size_t s = 0; s < symbols.size() && s < graph.symbols.size(); ++s) {
+    const SymbolBinding& from = graph.symbols[s];
+    if (from.input < 0) continue;
+    const DelegateArg& arg = inputs[size_t(from.input)];
+    symbols[s] = from.dim < 0 ? arg.integer : arg.tensor.sizes[size_t(from.dim)];
+    const Bounds bounds = graph.exprs.symbolBounds(s);
+    if (symbols[s] < bounds.min || symbols[s] > bounds.max) {
+      return Status(Code::invalid_argument,
+                    format("input %d: %s is %lld, but must be between %lld and %lld", int(from.input),
+                           graph.exprs.symbolName(s).c_str(), (long long)symbols[s], (long long)bounds.min,
+                           (long long)bounds.max));
+    }
+  }
+  return {};
+}
+
+Status GpuDelegate::checkInputs(std::span<const DelegateArg> inputs) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].is_int) continue;
+    const Sizes expected = sizesOf(plan_.graph.inputs[i].value);
+    if (inputs[i].tensor.sizes != expected) {
+      return Status(Code::invalid_argument,
+                    format("input %zu has sizes %s, expected %s", i, sizesToString(inputs[i].tensor.sizes).c_str(),
+                           sizesToString(expected).c_str()));
+    }
+  }
+  return {};
+}
+
+Status GpuDelegate::uploadInputs(std::span<const DelegateArg> inputs) {
+  const WGPUQueue queue = store_->device().queue();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].is_int) continue;
+    const ValueId id = plan_.graph.inputs[i].value;
+    const TensorView& tensor = inputs[i].tensor;
+    const Storage storage = storageOf(id);
+    const uint64_t bytes = alignedTo(uint64_t(tensor.count()) * storageSize(storage), 4);
+    const int64_t offset = plan_.input_offsets[size_t(id)];
+    const Placement& placement = plan_.memory.placements[size_t(id)];
+    if (bytes == 0 || (offset < 0 && placement.arena < 0)) continue;  // empty, or nobody reads it
+    const bool direct = offset < 0 && sameRepresentation(tensor.dtype, storage) && tensor.bytes() == bytes;
+    if (!direct) {
+      scratch_.resize(std::max(scratch_.size(), size_t(bytes)));
+      if (const Status status = toGpu(tensor.dtype, tensor.data, storage, scratch_.data(), tensor.count());
+          !status.ok()) {
+        return Status(status.code(), format("input %zu: %s", i, status.message().c_str()));
+      }
+    }
+    if (offset < 0) {
+      wg::QueueWriteBuffer(queue, arenas_[size_t(placement.arena)].get(), placement.offset,
+                           direct ? tensor.data : scratch_.data(), size_t(bytes));
+      stats_.upload_bytes += bytes;
+    } else if (std::memcmp(shadow_.data() + offset, scratch_.data(), size_t(bytes)) != 0) {
+      std::memcpy(shadow_.data() + offset, scratch_.data(), size_t(bytes));
+      shadow_.touch(size_t(offset), size_t(bytes));
+    }
+  }
+  const WGPUBuffer buffer = upload_.get();
+  stats_.upload_bytes += shadow_.flush([queue, buffer](uint64_t offset, const void* data, size_t size) {
+    wg::QueueWriteBuffer(queue, buffer, offset, data, size);
+  });
+  return {};
+}
+
+Status GpuDelegate::rebuildCommands(int argmax_output) {
+  commands_.clear();
+  command_dispatch_.clear();
+  for (const ParamSlot& p : params_) shadow_.setWord(p.offset, paramWord(values_[size_t(p.expr.index)]));
+  const int64_t most = store_->device().capabilities().max_workgroups;
+  for (size_t i = 0; i < dispatches_.size(); ++i) {
+    const PlannedDispatch& planned = plan_.dispatches[i];
+    const DispatchCondition& when = planned.spec.when;
+    if (planned.only_argmax >= 0 && planned.only_argmax != argmax_output) continue;
+    if (when.expr.valid()) {
+      const int64_t value = values_[size_t(when.expr.index)];
+      if (value < when.min || value > when.max) continue;
+    }
+    int64_t count[3];
+    for (int d = 0; d < 3; ++d) count[d] = values_[size_t(planned.spec.workgroups[size_t(d)].index)];
+    if (count[0] <= 0 || count[1] <= 0 || count[2] <= 0) continue;
+    if (std::max({count[0], count[1], count[2]}) > most) {
+      return Status(Code::limit_exceeded,
+                    format("node %s, kernel %s: %lld x %lld x %lld workgroups, but the device allows %lld a dimension",
+                           planned.node.c_str(), planned.spec.kernel.name.c_str(), (long long)count[0],
+                           (long long)count[1], (long long)count[2], (long long)most));
+    }
+    commands_.add({dispatches_[i].pipeline->handle.get(), dispatches_[i].bind_group.get(), uint32_t(count[0]),
+                   uint32_t(count[1]), uint32_t(count[2])});
+    command_dispatch_.push_back(int32_t(i));
+  }
+  return {};
+}
+
+/// Sets sizes and integers of the outputs, and lists what is to be read back.
+Status GpuDelegate::describeOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options) {
+  const Graph& graph = plan_.graph;
+  if (outputs.size() != graph.outputs.size()) {
+    return Status(Code::invalid_argument,
+                  format("%zu outputs, but the graph has %zu", outputs.size(), graph.outputs.size()));
+  }
+  read_backs_.clear();
+  read_back_bytes_ = 0;
+  const auto add = [&](int32_t output, ValueId id, int64_t count) {
+    const uint64_t bytes = uint64_t(count) * storageSize(storageOf(id));
+    if (bytes == 0) return;
+    read_backs_.push_back({output, id, read_back_bytes_, bytes, count});
+    read_back_bytes_ = alignedTo(read_back_bytes_ + bytes, kReadAlignment);
+  };
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const ValueId id = graph.outputs[i].value;
+    outputs[i].is_int = id == kNoValue;
+    if (id == kNoValue) {
+      outputs[i].integer = values_[size_t(graph.outputs[i].expr.index)];
+      continue;
+    }
+    if (outputs[i].tensor.dtype != graph.value(id).dtype) {
+      return Status(Code::invalid_argument,
+                    format("output %zu is %s, not %s", i, std::string(dtypeName(graph.value(id).dtype)).c_str(),
+                           std::string(dtypeName(outputs[i].tensor.dtype)).c_str()));
+    }
+    outputs[i].tensor.sizes = sizesOf(id);
+    // Only what the caller has memory for is read.
+    if (options.argmax_output < 0 && outputs[i].tensor.data) add(int32_t(i), id, outputs[i].tensor.count());
+  }
+  if (options.argmax_output >= 0) {
+    const auto it = std::find_if(plan_.argmax.begin(), plan_.argmax.end(),
+                                 [&](const PlannedArgmax& a) { return a.output == options.argmax_output; });
+    if (it == plan_.argmax.end() || !options.ids) {
+      return Status(Code::unsupported_operator, format("no argmax for output %d", options.argmax_output));
+    }
+    add(-1, it->ids, elementCount(sizesOf(it->ids)));
+  }
+  if (read_back_bytes_ > staging_.size()) {
+    staging_ = {};
+    ETWGPU_ASSIGN(staging_, store_->allocate(read_back_bytes_, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst,
+                                             &MemoryReport::other, "read-back"));
+  }
+  return {};
+}
+
+void GpuDelegate::submit() {
+  Device& device = store_->device();
+  const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device.handle(), nullptr));
+  recordDispatches(encoder.get());
+  for (const GraphMutation& copy : plan_.copies) {
+    const Result<GpuSlice> from = sliceOf(copy.value), to = sliceOf(copy.state);
+    if (!from.ok() || !to.ok()) continue;  // prepare() has bound both
+    const uint64_t bytes = gpuBytes(plan_.graph, plan_.graph.storage(copy.state), store_->options().precision);
+    if (bytes)
+      wg::CommandEncoderCopyBufferToBuffer(encoder.get(), from.value().buffer, from.value().offset, to.value().buffer,
+                                           to.value().offset, bytes);
+  }
+  for (const ReadBack& r : read_backs_) {
+    const Result<GpuSlice> from = sliceOf(r.value);
+    if (!from.ok()) continue;
+    wg::CommandEncoderCopyBufferToBuffer(encoder.get(), from.value().buffer, from.value().offset, staging_.get(),
+                                         r.offset, alignedTo(r.bytes, 4));
+  }
+  const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
+  const WGPUCommandBuffer list = commands.get();
+  wg::QueueSubmit(device.queue(), 1, &list);
+  stats_.dispatches = int(commands_.size());
+  stats_.submits = 1;
+}
+
+void GpuDelegate::recordDispatches(WGPUCommandEncoder encoder) {
+  if (commands_.size() == 0) return;
+  if (!profiling_) {
+    const ComputePassHandle pass(wg::CommandEncoderBeginComputePass(encoder, nullptr));
+    commands_.replay(pass.get(), 0, commands_.size());
+    wg::ComputePassEncoderEnd(pass.get());
+    return;
+  }
+  const uint32_t timed = std::min(uint32_t(commands_.size()), kMaxTimed);
+  if (!queries_) {
+    WGPUQuerySetDescriptor descriptor = WGPU_QUERY_SET_DESCRIPTOR_INIT;
+    descriptor.type = WGPUQueryType_Timestamp;
+    descriptor.count = 2 * kMaxTimed;
+    queries_ = QuerySetHandle(wg::DeviceCreateQuerySet(store_->device().handle(), &descriptor));
+    const uint64_t bytes = 16 * kMaxTimed;
+    query_buffer_ = std::move(store_->allocate(bytes, WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc,
+                                               &MemoryReport::other, "timestamps"))
+                        .value();
+    query_staging_ = std::move(store_->allocate(bytes, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst,
+                                                &MemoryReport::other, "timestamps read-back"))
+                         .value();
+  }
+  for (uint32_t i = 0; i < uint32_t(commands_.size()); ++i) {
+    WGPUPassTimestampWrites writes = WGPU_PASS_TIMESTAMP_WRITES_INIT;
+    writes.querySet = queries_.get();
+    writes.beginningOfPassWriteIndex = 2 * i;
+    writes.endOfPassWriteIndex = 2 * i + 1;
+    WGPUComputePassDescriptor descriptor = WGPU_COMPUTE_PASS_DESCRIPTOR_INIT;
+    if (i < timed) descriptor.timestampWrites = &writes;
+    const ComputePassHandle pass(wg::CommandEncoderBeginComputePass(encoder, &descriptor));
+    commands_.replay(pass.get(), i, i + 1);
+    wg::ComputePassEncoderEnd(pass.get());
+  }
+  wg::CommandEncoderResolveQuerySet(encoder, queries_.get(), 0, 2 * timed, query_buffer_.get(), 0);
+  wg::CommandEncoderCopyBufferToBuffer(encoder, query_buffer_.get(), 0, query_staging_.get(), 0, 16 * timed);
+}
+
+Task<Status> GpuDelegate::readOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options) {
+  ETWGPU_CO_TRY(co_await mapForReading(store_->device(), staging_.get(), read_back_bytes_));
+  Status status;
+  for (const ReadBack& r : read_backs_) {
+    const Storage storage = storageOf(r.value);
+    if (r.output < 0) {
+      options.ids->resize(size_t(r.count));
+      status = readMapped(staging_.get(), r.offset, options.ids->data(), r.bytes);
+    } else if (TensorView& tensor = outputs[size_t(r.output)].tensor; sameRepresentation(tensor.dtype, storage)) {
+      status = readMapped(staging_.get(), r.offset, tensor.data, r.bytes);
+    } else {
+      scratch_.resize(std::max(scratch_.size(), size_t(r.bytes)));
+      status = readMapped(staging_.get(), r.offset, scratch_.data(), r.bytes);
+      toHost(storage, scratch_.data(), tensor.dtype, tensor.data, r.count);
+    }
+    if (!status.ok()) break;
+    stats_.read_back_bytes += r.bytes;
+  }
+  wg::BufferUnmap(staging_.get());
+  co_return status;
+}
+
+Task<Status> GpuDelegate::readProfile() {
+  profile_.clear();
+  const size_t timed = std::min(commands_.size(), size_t(kMaxTimed));
+  if (timed == 0) co_return Status();
+  ETWGPU_CO_TRY(co_await mapForReading(store_->device(), query_staging_.get(), 16 * timed));
+  std::vector<uint64_t> times(2 * timed);
+  const Status status = readMapped(query_staging_.get(), 0, times.data(), 16 * timed);
+  wg::BufferUnmap(query_staging_.get());
+  for (size_t i = 0; i < timed; ++i) {
+    const PlannedDispatch& planned = plan_.dispatches[size_t(command_dispatch_[i])];
+    // Clocks may be reset between passes: then there is no time.
+    const uint64_t begin = times[2 * i], end = times[2 * i + 1];
+    profile_.push_back({planned.spec.kernel.name, planned.node, end > begin ? double(end - begin) / 1e3 : 0.0});
+  }
+  co_return status;
+}
+
+}  // namespace etwgpu

@@ -1,0 +1,89 @@
+// One payload graph on the GPU.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/executor/delegate.h"
+#include "runtime/webgpu/commands.h"
+#include "runtime/webgpu/gpu_plan.h"
+#include "runtime/webgpu/gpu_store.h"
+#include "runtime/webgpu/pipelines.h"
+
+namespace etwgpu {
+
+class GpuDelegate final : public Delegate {
+ public:
+  GpuDelegate(std::shared_ptr<GpuStore> store, GpuPlan plan);
+  /// Makes every buffer and bind group and starts the pipelines; finishLoading() waits for what was started.
+  Status prepare(const NamedDataMap& data);
+
+  const Graph& graph() const override { return plan_.graph; }
+  std::vector<std::pair<DataSource*, ReadRequest>> takeReads() override { return std::move(reads_.requests); }
+  Task<Status> finishLoading() override;
+  Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
+                       const ExecuteOptions& options) override;
+  const ExecuteStats& lastStats() const override { return stats_; }
+  void setProfiling(bool on) override { profiling_ = on && store_->device().hasTimestamps(); }
+  std::vector<DispatchTime> lastProfile() const override { return profile_; }
+
+ private:
+  struct Dispatch {
+    std::shared_ptr<Pipeline> pipeline;
+    BindGroupHandle bind_group;
+  };
+  struct ParamSlot {
+    uint32_t offset;
+    ExprId expr;
+  };
+  /// A part of the staging buffer that holds an output.
+  struct ReadBack {
+    int32_t output;  // -1: the ids of the argmax
+    ValueId value;
+    uint64_t offset, bytes;
+    int64_t count;
+  };
+
+  Result<GpuSlice> sliceOf(ValueId value) const;
+  Status makeBuffers(const NamedDataMap& data);
+  Status makeDispatch(const PlannedDispatch& planned, uint64_t& params_at);
+  Storage storageOf(ValueId value) const;
+  Sizes sizesOf(ValueId value) const;
+
+  Status bindInputs(std::span<const DelegateArg> inputs, std::vector<int64_t>& symbols) const;
+  Status checkInputs(std::span<const DelegateArg> inputs) const;
+  Status uploadInputs(std::span<const DelegateArg> inputs);
+  Status rebuildCommands(int argmax_output);
+  Status describeOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options);
+  void submit();
+  void recordDispatches(WGPUCommandEncoder encoder);
+  Task<Status> readOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options);
+  Task<Status> readProfile();
+
+  std::shared_ptr<GpuStore> store_;
+  GpuPlan plan_;
+  std::vector<GpuBuffer> arenas_;
+  GpuBuffer upload_, staging_, query_buffer_, query_staging_;
+  ShadowBuffer shadow_;  // of upload_: the small inputs, then 256 bytes of parameters a dispatch
+  std::vector<ParamSlot> params_;
+  std::vector<Dispatch> dispatches_;
+  PendingReads reads_;
+  std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
+
+  // of the last call; while the symbols stay the same, so do all sizes, parameters and commands
+  std::vector<int64_t> symbols_, values_;
+  int last_argmax_ = -2;
+  CommandList commands_;
+  std::vector<int32_t> command_dispatch_;  // which dispatch a command is
+  std::vector<ReadBack> read_backs_;
+  uint64_t read_back_bytes_ = 0;
+  std::vector<uint8_t> scratch_;  // conversions
+  ExecuteStats stats_;
+
+  bool profiling_ = false;
+  QuerySetHandle queries_;
+  std::vector<DispatchTime> profile_;
+};
+
+}  // namespace etwgpu

@@ -1,0 +1,53 @@
+// From a graph to dispatches and placements: everything that is decided before the first buffer is made. Needs no
+// device.
+#pragma once
+
+#include <vector>
+
+#include "runtime/executor/gpu_kernel.h"
+#include "runtime/graph/graph.h"
+#include "runtime/graph/plan.h"
+
+namespace etwgpu {
+
+/// Offsets of bindings and of everything that is bound.
+inline constexpr uint64_t kGpuAlignment = 256;
+
+struct PlannedDispatch {
+  DispatchSpec spec;
+  std::string node;          // for messages and profiles
+  int32_t only_argmax = -1;  // runs only in calls that ask for the argmax of this output
+};
+
+/// The optional argmax over the last dimension of an output.
+struct PlannedArgmax {
+  int32_t output;
+  ValueId ids;  // int32, the output's dimensions without the last
+};
+
+struct GpuPlan {
+  Graph graph;
+  std::vector<PlannedDispatch> dispatches;
+  std::vector<PlannedArgmax> argmax;
+  MemoryPlan memory;
+  /// Inputs of a few KiB lie beside each other in the upload buffer, not in an arena: their offsets from the first one,
+  /// per value; -1: not one of them.
+  std::vector<int64_t> input_offsets;
+  uint64_t input_bytes = 0;
+  /// Storage values that dispatches, outputs or copies use, each once.
+  std::vector<ValueId> constants, states;
+  /// After the dispatches: copies of values into states.
+  std::vector<GraphMutation> copies;
+};
+
+/// Which bytes of its value a binding covers.
+struct BindingRange {
+  uint64_t offset, size;
+};
+BindingRange bindingRange(const Graph& graph, const Binding& binding, Precision precision);
+
+/// Plans a graph after its passes. unsupported_operator: lists every operator without a kernel, with counts, or says
+/// why a kernel refused. limit_exceeded: names the value and the limit.
+Result<GpuPlan> planGraph(Graph graph, const GpuCapabilities& capabilities, const LoadOptions& options);
+
+}  // namespace etwgpu
