@@ -34,6 +34,7 @@ Status GpuDelegate::prepare(const NamedDataMap& data) {
   uint64_t params_at = plan_.input_bytes;
   for (size_t i = 0; i < plan_.dispatches.size() && status.ok(); ++i)
     status = makeDispatch(plan_.dispatches[i], params_at);
+  if (status.ok()) status = findSlices();
   device.closeErrorScopes(pending_, "preparing the model");
   return status;
 }
@@ -70,6 +71,26 @@ Status GpuDelegate::makeBuffers(const NamedDataMap& data) {
                                           WGPUBufferUsage_Uniform | WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst |
                                               WGPUBufferUsage_CopySrc,
                                           &MemoryReport::other, "inputs and parameters"));
+  return {};
+}
+
+Status GpuDelegate::findSlices() {
+  const Graph& graph = plan_.graph;
+  for (const GraphOutput& output : graph.outputs) {
+    output_slices_.emplace_back();
+    if (output.value != kNoValue) ETWGPU_ASSIGN(output_slices_.back(), sliceOf(output.value));
+  }
+  for (const PlannedArgmax& a : plan_.argmax) {
+    argmax_slices_.emplace_back();
+    ETWGPU_ASSIGN(argmax_slices_.back(), sliceOf(a.ids));
+  }
+  for (const PlannedCopy& copy : plan_.copies) {
+    Copy c{};
+    ETWGPU_ASSIGN(c.from, sliceOf(copy.value));
+    ETWGPU_ASSIGN(c.to, sliceOf(copy.state));
+    c.bytes = gpuBytes(graph, graph.storage(copy.state), store_->options().precision);
+    copies_.push_back(c);
+  }
   return {};
 }
 
@@ -188,6 +209,7 @@ Task<Status> GpuDelegate::execute(std::span<const DelegateArg> inputs, std::span
   }
   ETWGPU_CO_TRY(describeOutputs(outputs, options));
   ETWGPU_CO_TRY(uploadInputs(inputs));
+  if (profiling_) ETWGPU_CO_TRY(prepareProfiling());
   submit();
   if (profiling_) ETWGPU_CO_TRY(co_await readProfile());
   if (!read_backs_.empty()) ETWGPU_CO_TRY(co_await readOutputs(outputs, options));
@@ -285,7 +307,14 @@ Status GpuDelegate::rebuildCommands(int argmax_output) {
   command_dispatch_.clear();
   for (const ParamSlot& p : params_) shadow_.setWord(p.offset, paramWord(values_[size_t(p.expr.index)]));
   const int64_t most = store_->device().capabilities().max_workgroups;
+  size_t next_copy = 0;
+  const auto placeCopies = [&](size_t dispatch) {
+    for (; next_copy < copies_.size() && plan_.copies[next_copy].before <= dispatch; ++next_copy) {
+      copies_[next_copy].position = commands_.size();
+    }
+  };
   for (size_t i = 0; i < dispatches_.size(); ++i) {
+    placeCopies(i);
     const PlannedDispatch& planned = plan_.dispatches[i];
     const DispatchCondition& when = planned.spec.when;
     if (planned.only_argmax >= 0 && planned.only_argmax != argmax_output) continue;
@@ -306,6 +335,7 @@ Status GpuDelegate::rebuildCommands(int argmax_output) {
                    uint32_t(count[1]), uint32_t(count[2])});
     command_dispatch_.push_back(int32_t(i));
   }
+  placeCopies(dispatches_.size());
   return {};
 }
 
@@ -318,10 +348,11 @@ Status GpuDelegate::describeOutputs(std::span<DelegateArg> outputs, const Execut
   }
   read_backs_.clear();
   read_back_bytes_ = 0;
-  const auto add = [&](int32_t output, ValueId id, int64_t count) {
-    const uint64_t bytes = uint64_t(count) * storageSize(storageOf(id));
+  const auto add = [&](int32_t output, ValueId id, GpuSlice from, int64_t count) {
+    const Storage storage = storageOf(id);
+    const uint64_t bytes = uint64_t(count) * storageSize(storage);
     if (bytes == 0) return;
-    read_backs_.push_back({output, id, read_back_bytes_, bytes, count});
+    read_backs_.push_back({output, from, storage, read_back_bytes_, bytes, count});
     read_back_bytes_ = alignedTo(read_back_bytes_ + bytes, kReadAlignment);
   };
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -338,7 +369,8 @@ Status GpuDelegate::describeOutputs(std::span<DelegateArg> outputs, const Execut
     }
     outputs[i].tensor.sizes = sizesOf(id);
     // Only what the caller has memory for is read.
-    if (options.argmax_output < 0 && outputs[i].tensor.data) add(int32_t(i), id, outputs[i].tensor.count());
+    if (options.argmax_output < 0 && outputs[i].tensor.data)
+      add(int32_t(i), id, output_slices_[i], outputs[i].tensor.count());
   }
   if (options.argmax_output >= 0) {
     const auto it = std::find_if(plan_.argmax.begin(), plan_.argmax.end(),
@@ -346,7 +378,7 @@ Status GpuDelegate::describeOutputs(std::span<DelegateArg> outputs, const Execut
     if (it == plan_.argmax.end() || !options.ids) {
       return Status(Code::unsupported_operator, format("no argmax for output %d", options.argmax_output));
     }
-    add(-1, it->ids, elementCount(sizesOf(it->ids)));
+    add(-1, it->ids, argmax_slices_[size_t(it - plan_.argmax.begin())], elementCount(sizesOf(it->ids)));
   }
   if (read_back_bytes_ > staging_.size()) {
     staging_ = {};
@@ -359,20 +391,10 @@ Status GpuDelegate::describeOutputs(std::span<DelegateArg> outputs, const Execut
 void GpuDelegate::submit() {
   Device& device = store_->device();
   const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device.handle(), nullptr));
-  recordDispatches(encoder.get());
-  for (const GraphMutation& copy : plan_.copies) {
-    const Result<GpuSlice> from = sliceOf(copy.value), to = sliceOf(copy.state);
-    if (!from.ok() || !to.ok()) continue;  // prepare() has bound both
-    const uint64_t bytes = gpuBytes(plan_.graph, plan_.graph.storage(copy.state), store_->options().precision);
-    if (bytes)
-      wg::CommandEncoderCopyBufferToBuffer(encoder.get(), from.value().buffer, from.value().offset, to.value().buffer,
-                                           to.value().offset, bytes);
-  }
+  record(encoder.get());
   for (const ReadBack& r : read_backs_) {
-    const Result<GpuSlice> from = sliceOf(r.value);
-    if (!from.ok()) continue;
-    wg::CommandEncoderCopyBufferToBuffer(encoder.get(), from.value().buffer, from.value().offset, staging_.get(),
-                                         r.offset, alignedTo(r.bytes, 4));
+    wg::CommandEncoderCopyBufferToBuffer(encoder.get(), r.from.buffer, r.from.offset, staging_.get(), r.offset,
+                                         alignedTo(r.bytes, 4));
   }
   const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
   const WGPUCommandBuffer list = commands.get();
@@ -381,48 +403,58 @@ void GpuDelegate::submit() {
   stats_.submits = 1;
 }
 
-void GpuDelegate::recordDispatches(WGPUCommandEncoder encoder) {
-  if (commands_.size() == 0) return;
-  if (!profiling_) {
-    const ComputePassHandle pass(wg::CommandEncoderBeginComputePass(encoder, nullptr));
-    commands_.replay(pass.get(), 0, commands_.size());
-    wg::ComputePassEncoderEnd(pass.get());
-    return;
+/// One pass, unless a state is copied between dispatches.
+void GpuDelegate::record(WGPUCommandEncoder encoder) {
+  size_t at = 0;
+  for (const Copy& copy : copies_) {
+    recordDispatches(encoder, at, copy.position);
+    at = copy.position;
+    if (copy.bytes == 0) continue;
+    wg::CommandEncoderCopyBufferToBuffer(encoder, copy.from.buffer, copy.from.offset, copy.to.buffer, copy.to.offset,
+                                         copy.bytes);
   }
+  recordDispatches(encoder, at, commands_.size());
+  if (!profiling_ || commands_.size() == 0) return;
   const uint32_t timed = std::min(uint32_t(commands_.size()), kMaxTimed);
-  if (!queries_) {
-    WGPUQuerySetDescriptor descriptor = WGPU_QUERY_SET_DESCRIPTOR_INIT;
-    descriptor.type = WGPUQueryType_Timestamp;
-    descriptor.count = 2 * kMaxTimed;
-    queries_ = QuerySetHandle(wg::DeviceCreateQuerySet(store_->device().handle(), &descriptor));
-    const uint64_t bytes = 16 * kMaxTimed;
-    query_buffer_ = std::move(store_->allocate(bytes, WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc,
-                                               &MemoryReport::other, "timestamps"))
-                        .value();
-    query_staging_ = std::move(store_->allocate(bytes, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst,
-                                                &MemoryReport::other, "timestamps read-back"))
-                         .value();
-  }
-  for (uint32_t i = 0; i < uint32_t(commands_.size()); ++i) {
-    WGPUPassTimestampWrites writes = WGPU_PASS_TIMESTAMP_WRITES_INIT;
-    writes.querySet = queries_.get();
-    writes.beginningOfPassWriteIndex = 2 * i;
-    writes.endOfPassWriteIndex = 2 * i + 1;
-    WGPUComputePassDescriptor descriptor = WGPU_COMPUTE_PASS_DESCRIPTOR_INIT;
-    if (i < timed) descriptor.timestampWrites = &writes;
-    const ComputePassHandle pass(wg::CommandEncoderBeginComputePass(encoder, &descriptor));
-    commands_.replay(pass.get(), i, i + 1);
-    wg::ComputePassEncoderEnd(pass.get());
-  }
   wg::CommandEncoderResolveQuerySet(encoder, queries_.get(), 0, 2 * timed, query_buffer_.get(), 0);
   wg::CommandEncoderCopyBufferToBuffer(encoder, query_buffer_.get(), 0, query_staging_.get(), 0, 16 * timed);
+}
+
+void GpuDelegate::recordDispatches(WGPUCommandEncoder encoder, size_t begin, size_t end) {
+  if (begin == end) return;
+  const size_t step = profiling_ ? 1 : end - begin;
+  for (size_t i = begin; i < end; i += step) {
+    WGPUPassTimestampWrites writes = WGPU_PASS_TIMESTAMP_WRITES_INIT;
+    writes.querySet = queries_.get();
+    writes.beginningOfPassWriteIndex = uint32_t(2 * i);
+    writes.endOfPassWriteIndex = uint32_t(2 * i + 1);
+    WGPUComputePassDescriptor descriptor = WGPU_COMPUTE_PASS_DESCRIPTOR_INIT;
+    if (profiling_ && i < kMaxTimed) descriptor.timestampWrites = &writes;
+    const ComputePassHandle pass(wg::CommandEncoderBeginComputePass(encoder, &descriptor));
+    commands_.replay(pass.get(), i, i + step);
+    wg::ComputePassEncoderEnd(pass.get());
+  }
+}
+
+Status GpuDelegate::prepareProfiling() {
+  if (queries_) return {};
+  WGPUQuerySetDescriptor descriptor = WGPU_QUERY_SET_DESCRIPTOR_INIT;
+  descriptor.type = WGPUQueryType_Timestamp;
+  descriptor.count = 2 * kMaxTimed;
+  const uint64_t bytes = 16 * kMaxTimed;
+  ETWGPU_ASSIGN(query_buffer_, store_->allocate(bytes, WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc,
+                                                &MemoryReport::other, "timestamps"));
+  ETWGPU_ASSIGN(query_staging_, store_->allocate(bytes, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst,
+                                                 &MemoryReport::other, "timestamps read-back"));
+  queries_ = QuerySetHandle(wg::DeviceCreateQuerySet(store_->device().handle(), &descriptor));
+  return {};
 }
 
 Task<Status> GpuDelegate::readOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options) {
   ETWGPU_CO_TRY(co_await mapForReading(store_->device(), staging_.get(), read_back_bytes_));
   Status status;
   for (const ReadBack& r : read_backs_) {
-    const Storage storage = storageOf(r.value);
+    const Storage storage = r.storage;
     if (r.output < 0) {
       options.ids->resize(size_t(r.count));
       status = readMapped(staging_.get(), r.offset, options.ids->data(), r.bytes);

@@ -40,13 +40,15 @@ class GpuDelegate final : public Delegate {
   /// A part of the staging buffer that holds an output.
   struct ReadBack {
     int32_t output;  // -1: the ids of the argmax
-    ValueId value;
+    GpuSlice from;
+    Storage storage;
     uint64_t offset, bytes;
     int64_t count;
   };
 
   Result<GpuSlice> sliceOf(ValueId value) const;
   Status makeBuffers(const NamedDataMap& data);
+  Status findSlices();
   Status makeDispatch(const PlannedDispatch& planned, uint64_t& params_at);
   Storage storageOf(ValueId value) const;
   Sizes sizesOf(ValueId value) const;
@@ -57,7 +59,9 @@ class GpuDelegate final : public Delegate {
   Status rebuildCommands(int argmax_output);
   Status describeOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options);
   void submit();
-  void recordDispatches(WGPUCommandEncoder encoder);
+  void record(WGPUCommandEncoder encoder);
+  void recordDispatches(WGPUCommandEncoder encoder, size_t begin, size_t end);
+  Status prepareProfiling();
   Task<Status> readOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options);
   Task<Status> readProfile();
 
@@ -68,6 +72,13 @@ class GpuDelegate final : public Delegate {
   ShadowBuffer shadow_;  // of upload_: the small inputs, then 256 bytes of parameters a dispatch
   std::vector<ParamSlot> params_;
   std::vector<Dispatch> dispatches_;
+  std::vector<GpuSlice> output_slices_, argmax_slices_;
+  struct Copy {
+    GpuSlice from, to;
+    uint64_t bytes;
+    size_t position;  // in commands_, of the last call
+  };
+  std::vector<Copy> copies_;
   PendingReads reads_;
   std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
 

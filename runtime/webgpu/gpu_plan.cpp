@@ -24,7 +24,7 @@ class Planner {
   }
 
   Result<GpuPlan> run() {
-    takeStateCopies();
+    if (!graph().mutations.empty()) return Status(Code::internal, "the passes have left a mutation");
     const size_t nodes = plan_.graph.nodes.size();
     ETWGPU_TRY(checkKernels());
     addArgmaxNodes();
@@ -41,29 +41,18 @@ class Planner {
   Graph& graph() { return plan_.graph; }
   const std::string& nameOf(ValueId id) { return graph().value(id).name; }
 
-  /// A state gets its new value after the last dispatch by a copy, which needs no kernel.
-  void takeStateCopies() {
-    plan_.copies = graph().mutations;
-    auto& nodes = graph().nodes;
-    for (const Node& node : nodes) {
-      if (node.op == kStateCopy)
-        plan_.copies.push_back({std::get<ValueId>(node.args[0]), std::get<ValueId>(node.args[1])});
-    }
-    std::erase_if(nodes, [](const Node& node) { return node.op == kStateCopy; });
-    std::erase_if(plan_.copies,
-                  [&](const GraphMutation& m) { return graph().storage(m.state) == graph().storage(m.value); });
-  }
-
   bool isAlias(const Node& node) {
     return !node.outputs.empty() && std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) {
       return v == kNoValue || graph().value(v).alias_of != kNoValue;
     });
   }
 
+  bool needsNoKernel(const Node& node) { return node.op == kStateCopy || isAlias(node); }
+
   Status checkKernels() {
     std::map<std::string, int> missing;
     for (const Node& node : graph().nodes) {
-      if (!isAlias(node) && !findGpuKernel(node.op)) ++missing[node.op];
+      if (!needsNoKernel(node) && !findGpuKernel(node.op)) ++missing[node.op];
     }
     if (missing.empty()) return {};
     std::string list;
@@ -94,6 +83,12 @@ class Planner {
 
   Status planNode(size_t index, size_t argmax_index) {
     const Node& node = graph().nodes[index];
+    if (node.op == kStateCopy) {
+      const ValueId state = std::get<ValueId>(node.args[0]), value = std::get<ValueId>(node.args[1]);
+      if (graph().storage(state) != graph().storage(value))
+        plan_.copies.push_back({state, value, plan_.dispatches.size()});
+      return {};
+    }
     if (isAlias(node)) return {};
     const std::string name = node.name.empty() ? node.op : node.name;
     GpuPlanContext context(graph(), capabilities_, options_, int(index));
@@ -128,7 +123,6 @@ class Planner {
     // What is read after the last dispatch lives as long as an output does.
     const size_t outputs = graph().outputs.size();
     for (const PlannedArgmax& a : plan_.argmax) graph().outputs.push_back({a.ids, {}});
-    for (const GraphMutation& m : plan_.copies) graph().outputs.push_back({m.value, {}});
     Result<MemoryPlan> memory = planMemory(graph(), scratch_, options);
     graph().outputs.resize(outputs);
     if (!memory.ok()) return memory.status();
@@ -147,7 +141,7 @@ class Planner {
       for (const Binding& b : d.spec.bindings) use(b.value);
     }
     for (const GraphOutput& o : graph().outputs) use(o.value);
-    for (const GraphMutation& m : plan_.copies) {
+    for (const PlannedCopy& m : plan_.copies) {
       use(m.state);
       use(m.value);
     }

@@ -25,6 +25,12 @@ struct PlannedArgmax {
   ValueId ids;  // int32, the output's dimensions without the last
 };
 
+/// A state gets a new value: a copy between the dispatches, which needs no kernel.
+struct PlannedCopy {
+  ValueId state, value;
+  size_t before;  // the dispatch that it comes before, or the number of dispatches
+};
+
 struct GpuPlan {
   Graph graph;
   std::vector<PlannedDispatch> dispatches;
@@ -36,8 +42,8 @@ struct GpuPlan {
   uint64_t input_bytes = 0;
   /// Storage values that dispatches, outputs or copies use, each once.
   std::vector<ValueId> constants, states;
-  /// After the dispatches: copies of values into states.
-  std::vector<GraphMutation> copies;
+  /// Copies of values into states, in order.
+  std::vector<PlannedCopy> copies;
 };
 
 /// Which bytes of its value a binding covers.
