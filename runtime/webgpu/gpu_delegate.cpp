@@ -78,7 +78,8 @@ Status GpuDelegate::findSlices() {
   const Graph& graph = plan_.graph;
   for (const GraphOutput& output : graph.outputs) {
     output_slices_.emplace_back();
-    if (output.value != kNoValue) ETWGPU_ASSIGN(output_slices_.back(), sliceOf(output.value));
+    if (output.value == kNoValue) continue;
+    ETWGPU_ASSIGN(output_slices_.back(), sliceOf(output.value));
   }
   for (const PlannedArgmax& a : plan_.argmax) {
     argmax_slices_.emplace_back();
