@@ -1,0 +1,106 @@
+"""The command `executorch-webgpu`: export a model by a recipe, list the recipes, inspect a program."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import warnings
+from pathlib import Path
+
+from executorch_webgpu.recipes import RECIPES, ExportOptions, RecipeError, find
+
+
+def show_progress(text: str, seconds: float | None) -> None:
+    """One line a step, on stderr: stdout stays for results."""
+    if seconds is None:
+        print(f"executorch-webgpu: {text} …", file=sys.stderr, flush=True)
+    else:
+        print(f"executorch-webgpu: {text}: {seconds:.1f} s", file=sys.stderr, flush=True)
+
+
+def quieten() -> None:
+    """torch and executorch warn about matters of their own; ETWGPU_VERBOSE=1 shows it."""
+    if os.environ.get("ETWGPU_VERBOSE"):
+        return
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """`executorch-webgpu export RECIPE --out DIR …`"""
+    recipe = find(arguments.recipe)
+    quieten()
+    options = ExportOptions(
+        source=arguments.source,
+        bits=arguments.bits,
+        group=arguments.group,
+        symmetric=arguments.symmetric,
+        embedding_bits=arguments.embedding_bits,
+        max_len=arguments.max_len,
+        logits=arguments.logits,
+    )
+    from executorch_webgpu import model_folder
+
+    path = model_folder.write(recipe, options, arguments.out, show_progress)
+    print(f"{path} {path.stat().st_size:,} bytes")
+    return 0
+
+
+def recipes(arguments: argparse.Namespace) -> int:
+    """`executorch-webgpu recipes`"""
+    del arguments
+    width = max(map(len, RECIPES))
+    for recipe in RECIPES.values():
+        print(f"{recipe.name:{width}}  {recipe.task:20}  {recipe.summary}")
+    return 0
+
+
+def inspect(arguments: argparse.Namespace) -> int:
+    """`executorch-webgpu inspect model.pte …`"""
+    from executorch_webgpu.inspect import main as inspect_main
+
+    return inspect_main(arguments.rest) or 0
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="executorch-webgpu", description=__doc__)
+    commands = top.add_subparsers(dest="command", required=True)
+
+    one = commands.add_parser("export", help="make a model folder by a recipe")
+    one.add_argument("recipe", help="one of: " + ", ".join(RECIPES))
+    one.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write")
+    one.add_argument("--from", dest="source", type=Path, metavar="DIR", help="a Hugging Face model on this machine")
+    one.add_argument("--bits", type=int, choices=(4, 8, 32), help="of the matrices (32: as they are)")
+    one.add_argument("--group", type=int, choices=(32, 64, 128), help="values that share a scale, with 4 bits")
+    one.add_argument("--symmetric", action=argparse.BooleanOptionalAction, help="4 bits without a minimum per group")
+    one.add_argument("--embedding-bits", type=int, choices=(4, 8, 32), help="of the embedding and the head")
+    one.add_argument("--max-len", type=int, metavar="N", help="positions in the cache")
+    one.add_argument("--logits", choices=("last", "all"), help="all: an evaluation build, logits of every position")
+    one.set_defaults(run=export)
+
+    commands.add_parser("recipes", help="list the recipes").set_defaults(run=recipes)
+
+    look = commands.add_parser("inspect", help="what is in a program", add_help=False)
+    look.add_argument("rest", nargs=argparse.REMAINDER)
+    look.set_defaults(run=inspect)
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0, or 1 with a message on stderr."""
+    arguments = parser().parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except RecipeError as error:
+        print(f"executorch-webgpu: {error}", file=sys.stderr)
+    except ModuleNotFoundError as error:
+        name = (error.name or "").split(".")[0]
+        hint = "" if name == "executorch_webgpu" else f": pip install {name}"
+        print(f"executorch-webgpu: the package {error.name} is missing{hint}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+"""Writes a model folder: what a hub repository of a model holds.
+
+model.pte                the program; its weights are inside
+manifest.json            files with sizes and hashes, variants, versions, task
+recipe.json              the recipe and the options that made it
+README.md                the model card
+tokenizer.json, tokenizer_config.json, generation_config.json     of a language model
+labels.txt, preprocess.json                                       of a classifier
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+
+from executorch_webgpu.recipes.base import BuiltModel, ExportOptions, Recipe
+
+MANIFEST_FORMAT = 1
+CHUNK_BYTES = 1 << 20  # a download is verified and resumed by chunks of this size
+PROGRAM = "model.pte"
+
+# Called when a step begins and when it ends: what is being done, and None or the seconds that it took.
+Progress = Callable[[str, float | None], None]
+
+
+@contextmanager
+def step(progress: Progress, text: str) -> Iterator[None]:
+    """Reports a step before and after."""
+    progress(text, None)
+    began = time.perf_counter()
+    yield
+    progress(text, time.perf_counter() - began)
+
+
+def export_methods(built: BuiltModel) -> dict[str, ExportedProgram]:
+    """`torch.export` of every method."""
+    with torch.no_grad():
+        return {
+            name: torch.export.export(method.module, method.inputs, dynamic_shapes=method.dynamic_shapes)
+            for name, method in built.methods.items()
+        }
+
+
+def lower(programs: dict[str, ExportedProgram], constant_methods: dict):
+    """Delegates what the runtime can run. Returns executorch's EdgeProgramManager."""
+    from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+
+    from executorch_webgpu.partitioner import WebGPUPartitioner
+
+    return to_edge_transform_and_lower(
+        programs,
+        partitioner=[WebGPUPartitioner()],
+        constant_methods=constant_methods,
+        compile_config=EdgeCompileConfig(_check_ir_validity=False),
+    )
+
+
+def upper_bound(size, program: ExportedProgram) -> int:
+    """The largest value of a dimension, an int or a SymInt whose symbols are bounded."""
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    bounds = {s: program.range_constraints[s].upper for s in expression.free_symbols if s in program.range_constraints}
+    return int(expression.subs(bounds))
+
+
+def largest_value(program: ExportedProgram, name: Callable[[torch.fx.Node], bool]) -> int:
+    """Bytes of the largest tensor among the nodes that `name` selects, at the upper bounds."""
+    largest = 0
+    for node in filter(name, program.graph.nodes):
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            count = math.prod(upper_bound(size, program) for size in value.shape)
+            # The GPU stores bool as u32 and computes i64 as i32.
+            width = 4 if value.dtype in (torch.bool, torch.int64) else value.element_size()
+            largest = max(largest, count * width)
+    return largest
+
+
+def limits(programs: dict[str, ExportedProgram]) -> dict[str, int]:
+    """WebGPU limits beyond which the model's inputs, outputs, state and constants are not bound whole."""
+
+    def at_the_border(node: torch.fx.Node) -> bool:
+        return node.op == "placeholder" or any(user.op == "output" for user in node.users)
+
+    largest = max(largest_value(program, at_the_border) for program in programs.values())
+    return {"maxStorageBufferBindingSize": largest}
+
+
+def describe_file(path: Path, root: Path) -> dict:
+    """Manifest entry of a file: path, size, sha256 of the whole and of each chunk."""
+    whole, chunks = hashlib.sha256(), []
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            whole.update(chunk)
+            chunks.append(hashlib.sha256(chunk).hexdigest())
+    return {
+        "path": path.relative_to(root).as_posix(),
+        "size": path.stat().st_size,
+        "sha256": whole.hexdigest(),
+        "chunks": chunks,
+    }
+
+
+def versions() -> dict:
+    """Of what made the file."""
+    from executorch_webgpu import __version__
+    from executorch_webgpu.backend import PAYLOAD_VERSION
+
+    packages = {name: metadata.version(name) for name in ("executorch", "torch")}
+    return {"exporter": __version__, "payload": PAYLOAD_VERSION, **packages}
+
+
+def variant_name(weights: dict) -> str:
+    """Such as int4-g32, int4-g64-symmetric, int8 or f32."""
+    if weights["bits"] == 32:
+        return "f32"
+    name = f"int{weights['bits']}"
+    if weights["bits"] == 4:
+        name += f"-g{weights['group']}" + ("-symmetric" if weights["symmetric"] else "")
+    return name
+
+
+def write_manifest(folder: Path, recipe: Recipe, built: BuiltModel, needed: dict[str, int]) -> None:
+    """manifest.json of the files that are in the folder by now."""
+    names = sorted([PROGRAM, "recipe.json", "README.md", *built.files])
+    manifest = {
+        "format": MANIFEST_FORMAT,
+        "name": recipe.name,
+        "task": recipe.task,
+        "versions": versions(),
+        "chunk_bytes": CHUNK_BYTES,
+        "files": [describe_file(folder / name, folder) for name in names],
+        "variants": [
+            {
+                "name": variant_name(built.weights),
+                "program": PROGRAM,
+                "dtype": "f32",
+                "weights": dict(built.weights),
+                "limits": needed,
+                "metadata": dict(built.constant_methods),
+            }
+        ],
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def card_text(recipe: Recipe, built: BuiltModel, options: ExportOptions, size: int) -> str:
+    """The model card. Accuracy is stated only where it was measured."""
+    card, meta = built.card, built.constant_methods
+    weights = ", ".join(f"{name} {value}" for name, value in built.weights.items())
+    facts = [
+        f"- Task: {recipe.task}",
+        f"- Licence: {card.licence}",
+        f"- Weights: {card.source}",
+        f"- Stored as: {weights}",
+        f"- Size: {PROGRAM} {size:,} bytes ({size / 1e6:.1f} MB)",
+    ]
+    if "get_max_context_len" in meta:
+        facts.append(f"- Positions in the cache: {meta['get_max_context_len']}, vocabulary: {meta['get_vocab_size']}")
+    accuracy = card.accuracy or ("Not measured for this file.",)
+    lines = [f"# {card.title}", "", *facts, "", *(f"- {note}" for note in card.notes)]
+    lines += ["", "## Accuracy", "", *(f"- {line}" for line in accuracy)]
+    lines += ["", "## Made by", "", "```", command(recipe, options), "```", "", f"Versions: {versions()}", ""]
+    return "\n".join(lines)
+
+
+def command(recipe: Recipe, options: ExportOptions) -> str:
+    """The command line that makes this folder again; folders are named by their last part, or left open."""
+    words = ["executorch-webgpu", "export", recipe.name, "--out", "DIR"]
+    for name, value in options.given().items():
+        flag = "--from" if name == "source" else "--" + name.replace("_", "-")
+        if name == "symmetric":
+            words.append(flag if value else "--no-symmetric")
+        else:
+            words += [flag, Path(value).name if name == "source" else str(value)]
+    return " ".join(words)
+
+
+def write(recipe: Recipe, options: ExportOptions, folder: Path, progress: Progress) -> Path:
+    """Builds, exports, lowers and writes the model of a recipe into `folder` (made if missing). Returns its program.
+
+    Raises RecipeError where the recipe cannot be built from what is there; whatever torch and executorch raise, else.
+    """
+    from executorch.exir import ExecutorchBackendConfig
+
+    with step(progress, "loading weights"):
+        built = recipe.build(options)
+    with step(progress, "exporting with torch.export"):
+        programs = export_methods(built)
+        needed = limits(programs)
+    with step(progress, "lowering to the WebGPU delegate"):
+        lowered = lower(programs, dict(built.constant_methods))
+    with step(progress, "making the program"):
+        program = lowered.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=True))
+    with step(progress, f"writing {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        # The manifest comes last: a folder without one is not complete.
+        (folder / "manifest.json").unlink(missing_ok=True)
+        path = folder / PROGRAM
+        with path.open("wb") as file:
+            program.write_to_file(file)
+        for name, content in built.files.items():
+            (folder / name).write_bytes(content)
+        (folder / "README.md").write_text(card_text(recipe, built, options, path.stat().st_size))
+        made = {
+            "recipe": recipe.name,
+            "options": {k: str(v) if k == "source" else v for k, v in options.given().items()},
+        }
+        (folder / "recipe.json").write_text(json.dumps({**made, "command": command(recipe, options)}, indent=2) + "\n")
+        write_manifest(folder, recipe, built, needed)
+    return path

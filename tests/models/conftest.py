@@ -1,0 +1,66 @@
+"""Models that several tests here share, each built once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from executorch_webgpu import evaluation
+from executorch_webgpu.recipes import ExportOptions, find
+
+
+def pytest_configure():
+    torch.set_num_threads(2)
+
+
+def small_llama(**changes):
+    """A random transformers Llama, small enough to export in seconds, weights large enough to tell tokens apart."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = {
+        "vocab_size": 96,
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.1,
+        "tie_word_embeddings": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        **changes,
+    }
+    torch.manual_seed(3)
+    return LlamaForCausalLM(LlamaConfig(**config)).eval()
+
+
+def save_llama(folder: Path, **changes):
+    """Writes `small_llama` as transformers does, with a tokenizer and a chat template. Returns the model."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    model = small_llama(**changes)
+    model.save_pretrained(folder)
+    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(96)}, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="w1", eos_token="w2", unk_token="w0")
+    tokenizer.chat_template = "{% for m in messages %}w1 {{ m['content'] }} w2{% endfor %}"
+    tokenizer.save_pretrained(folder)
+    return model
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    """The built recipe with an eager decoder of all logits on the dequantised weights: (built, decoder)."""
+    built = find("smollm2-135m-instruct").build(ExportOptions(max_len=512, logits="all"))
+    return built, evaluation.dequantize(built.methods["forward"].module)
+
+
+@pytest.fixture(scope="session")
+def llama_folder(tmp_path_factory):
+    """A Hugging Face folder of a small random model."""
+    folder = tmp_path_factory.mktemp("hf") / "small-llama"
+    save_llama(folder)
+    return folder
