@@ -191,7 +191,7 @@ fn activation4(v: vec4f) -> vec4f { return vec4f(activation(v.x), activation(v.y
 
 #if WEIGHTS == int8
 fn loadScale(column: u32) -> vec4f {  // of this part
-  return bitcast<vec4f>(constants[min(column / 4u, params.last)]);
+  return constants[min(column / 4u, params.last)];
 }
 #endif
 // Applies everything after the product to four columns of one row (column counts in this part) and stores them.

@@ -208,7 +208,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   for (var i = 0u; i < parts; i++) { z += staged[(li / 4u) * stride + i][li % 4u]; }
   z *= scale;
 #if WEIGHTS == int8
-  z *= bitcast<f32>(constants[column]);
+  z *= constants[column];
 #endif
   let n = params.n0 + column;
 #if BIAS
@@ -220,7 +220,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   for (var i = 0u; i < parts; i++) { gate += staged[(li / 4u + kTeams / 2u) * stride + i][li % 4u]; }
   gate *= scale;
 #if WEIGHTS == int8
-  gate *= bitcast<f32>(constants[params.n + column]);
+  gate *= constants[params.n + column];
 #endif
 #if BIAS
   gate += f32(bias[params.n + n]);

@@ -85,7 +85,7 @@ std::string kernelName(const DispatchBuilder& b, const Linear& l, const Kernel& 
   return name;
 }
 
-void bindWeights(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l, const PartOfColumns& part, bool vec4) {
+void bindWeights(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l, const PartOfColumns& part, bool vec4, Shape shape) {
   const bool all = part.count == l.n;
   const int64_t rows = all ? l.rows_w : part.count, padded = (rows + 7) / 8 * 8;
   const uint64_t row = bytesOfRow(c, l), offset = row * uint64_t(part.first);
@@ -98,7 +98,7 @@ void bindWeights(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l, c
               all ? 0 : row * uint64_t(padded));
   const bool affine = l.weights == Weights::int4 && !l.quantization.symmetric;
   std::string type = affine ? "vec4<u32>" : "vec2<u32>";
-  if (l.weights == Weights::int8) type = "u32";
+  if (l.weights == Weights::int8) type = shape == Shape::gemm ? "vec4<f32>" : "f32";
   b.bindTyped("constants", l.weight, Access::read, type, Part::quant_constants, first_constant,
               all ? 0 : bytesOfConstants(l, padded));
 }
@@ -110,7 +110,7 @@ void describeCommon(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, cons
   const int width_n = vec_n ? 4 : 1;
   const int unit = l.weights == Weights::int4 ? 8 : vec4 ? 4 : 1;
   b.read("x", l.x, vec4 ? 4 : 1);
-  bindWeights(b, c, l, part, vec4);
+  bindWeights(b, c, l, part, vec4, kernel.shape);
   if (l.norm_weight != kNoValue) b.read("norm_weight", l.norm_weight, vec4 ? 4 : 1);
   if (l.bias != kNoValue) b.read("bias", l.bias, width_n);
   if (l.residual != kNoValue) b.read("residual", l.residual, width_n);
