@@ -43,6 +43,8 @@ class CpuCall {
   /// Output k with these sizes; fails where they exceed what was planned. Its dtype is fixed by the program.
   virtual Result<TensorView> output(size_t k, const Sizes& sizes) = 0;
   virtual DType outputDType(size_t k) const = 0;
+  /// What the graph says output k's sizes are; only inside a delegate (generated kernels have no other source).
+  virtual Sizes outputSizes(size_t) const { return {}; }
   virtual const PointwiseProgram* pointwise() const { return nullptr; }
   /// The pointwise program's strides and offsets with this call's sizes.
   virtual int64_t evaluate(ExprId) const { return 0; }

@@ -78,29 +78,29 @@ void copyTyped(T* out, const Sizes& so, const T* in, const Sizes& si, const Size
   const size_t rank = sizes.size();
   if (rank == 1) {
     const int64_t grain = 16384;
-    pool.parallelFor(sizes[0], grain, [&](int64_t b, int64_t e) {
-      copyRow(out + b * so[0], so[0], in + b * si[0], si[0], e - b);
-    });
+    pool.parallelFor(sizes[0], grain,
+                     [&](int64_t b, int64_t e) { copyRow(out + b * so[0], so[0], in + b * si[0], si[0], e - b); });
     return;
   }
   // Planes of the last two dimensions; with two dimensions alone, bands of the first.
   int64_t outer = 1;
   for (size_t d = 0; d + 2 < rank; ++d) outer *= sizes[d];
   const int64_t n0 = sizes[rank - 2], n1 = sizes[rank - 1];
-  pool.parallelFor(outer * n0, outer == 1 ? std::max<int64_t>(16, rowGrain(n1)) : rowGrain(n1), [&](int64_t b, int64_t e) {
-    while (b < e) {
-      int64_t plane = b / n0, first = b % n0, count = std::min(e - b, n0 - first);
-      int64_t o = first * so[rank - 2], i = first * si[rank - 2];
-      for (size_t d = rank - 2; d-- > 0;) {
-        const int64_t at = plane % sizes[d];
-        plane /= sizes[d];
-        o += at * so[d];
-        i += at * si[d];
-      }
-      copyPlane(out + o, so[rank - 2], so[rank - 1], in + i, si[rank - 2], si[rank - 1], count, n1);
-      b += count;
-    }
-  });
+  pool.parallelFor(outer * n0, outer == 1 ? std::max<int64_t>(16, rowGrain(n1)) : rowGrain(n1),
+                   [&](int64_t b, int64_t e) {
+                     while (b < e) {
+                       int64_t plane = b / n0, first = b % n0, count = std::min(e - b, n0 - first);
+                       int64_t o = first * so[rank - 2], i = first * si[rank - 2];
+                       for (size_t d = rank - 2; d-- > 0;) {
+                         const int64_t at = plane % sizes[d];
+                         plane /= sizes[d];
+                         o += at * so[d];
+                         i += at * si[d];
+                       }
+                       copyPlane(out + o, so[rank - 2], so[rank - 1], in + i, si[rank - 2], si[rank - 1], count, n1);
+                       b += count;
+                     }
+                   });
 }
 
 template <class T>
@@ -114,25 +114,39 @@ void copyStrided(void* out, Sizes so, const void* in, Sizes si, Sizes sizes, siz
   if (elementCount(sizes) == 0) return;
   collapse(sizes, so, si);
   switch (element) {
-    case 1: return copyTyped(static_cast<uint8_t*>(out), so, static_cast<const uint8_t*>(in), si, sizes, pool);
-    case 2: return copyTyped(static_cast<uint16_t*>(out), so, static_cast<const uint16_t*>(in), si, sizes, pool);
-    case 4: return copyTyped(static_cast<uint32_t*>(out), so, static_cast<const uint32_t*>(in), si, sizes, pool);
-    default: return copyTyped(static_cast<uint64_t*>(out), so, static_cast<const uint64_t*>(in), si, sizes, pool);
+    case 1:
+      return copyTyped(static_cast<uint8_t*>(out), so, static_cast<const uint8_t*>(in), si, sizes, pool);
+    case 2:
+      return copyTyped(static_cast<uint16_t*>(out), so, static_cast<const uint16_t*>(in), si, sizes, pool);
+    case 4:
+      return copyTyped(static_cast<uint32_t*>(out), so, static_cast<const uint32_t*>(in), si, sizes, pool);
+    default:
+      return copyTyped(static_cast<uint64_t*>(out), so, static_cast<const uint64_t*>(in), si, sizes, pool);
   }
 }
 
 void fillElements(void* out, DType dtype, int64_t n, double v) {
   switch (dtype) {
-    case DType::f32: return fillTyped(out, n, float(v));
-    case DType::f64: return fillTyped(out, n, v);
-    case DType::i64: return fillTyped(out, n, int64_t(v));
-    case DType::i32: return fillTyped(out, n, int32_t(int64_t(v)));
-    case DType::i16: return fillTyped(out, n, int16_t(v));
-    case DType::f16: return fillTyped(out, n, floatToHalf(float(v)));
-    case DType::i8: return fillTyped(out, n, int8_t(v));
-    case DType::u8: return fillTyped(out, n, uint8_t(v));
-    case DType::boolean: return fillTyped(out, n, uint8_t(v != 0));
-    case DType::bf16: return;
+    case DType::f32:
+      return fillTyped(out, n, float(v));
+    case DType::f64:
+      return fillTyped(out, n, v);
+    case DType::i64:
+      return fillTyped(out, n, int64_t(v));
+    case DType::i32:
+      return fillTyped(out, n, int32_t(int64_t(v)));
+    case DType::i16:
+      return fillTyped(out, n, int16_t(v));
+    case DType::f16:
+      return fillTyped(out, n, floatToHalf(float(v)));
+    case DType::i8:
+      return fillTyped(out, n, int8_t(v));
+    case DType::u8:
+      return fillTyped(out, n, uint8_t(v));
+    case DType::boolean:
+      return fillTyped(out, n, uint8_t(v != 0));
+    case DType::bf16:
+      return;
   }
 }
 

@@ -36,7 +36,8 @@ struct Around {
 };
 inline Around around(std::span<const int64_t> sizes, int64_t dim) {
   Around a;
-  for (size_t d = 0; d < sizes.size(); ++d) (int64_t(d) < dim ? a.outer : int64_t(d) == dim ? a.n : a.inner) *= sizes[d];
+  for (size_t d = 0; d < sizes.size(); ++d)
+    (int64_t(d) < dim ? a.outer : int64_t(d) == dim ? a.n : a.inner) *= sizes[d];
   return a;
 }
 
@@ -45,7 +46,8 @@ Result<Sizes> broadcastSizes(const char* op, std::span<const int64_t> a, std::sp
 /// Strides, in elements, of a contiguous tensor of `sizes` read as `to`: 0 where it is broadcast.
 Sizes broadcastStrides(std::span<const int64_t> sizes, std::span<const int64_t> to);
 
-/// out[i · out_strides] = in[i · in_strides] for all i below sizes; strides in elements of `element` bytes (1, 2, 4 or 8).
+/// out[i · out_strides] = in[i · in_strides] for all i below sizes; strides in elements of `element` bytes (1, 2, 4 or
+/// 8).
 void copyStrided(void* out, Sizes out_strides, const void* in, Sizes in_strides, Sizes sizes, size_t element,
                  ThreadPool& pool);
 

@@ -66,13 +66,20 @@ ETWGPU_INLINE VF hardsigmoidV(VF x) {
 
 ETWGPU_INLINE VF actV(Act act, VF x) {
   switch (act) {
-    case Act::none: return x;
-    case Act::relu: return hn::IfThenElse(hn::IsNaN(x), x, hn::Max(x, splat(0.f)));
-    case Act::relu6: return clampV(x, splat(0.f), splat(6.f));
-    case Act::silu: return siluV(x);
-    case Act::gelu: return geluV(x);
-    case Act::gelu_tanh: return geluTanhV(x);
-    case Act::hardswish: return hn::Mul(x, hardsigmoidV(x));
+    case Act::none:
+      return x;
+    case Act::relu:
+      return hn::IfThenElse(hn::IsNaN(x), x, hn::Max(x, splat(0.f)));
+    case Act::relu6:
+      return clampV(x, splat(0.f), splat(6.f));
+    case Act::silu:
+      return siluV(x);
+    case Act::gelu:
+      return geluV(x);
+    case Act::gelu_tanh:
+      return geluTanhV(x);
+    case Act::hardswish:
+      return hn::Mul(x, hardsigmoidV(x));
   }
   return x;
 }

@@ -1,6 +1,6 @@
-// The few vector operations that decide speed and that Highway does not map to relaxed SIMD in Wasm; everything else is plain
-// Highway, static dispatch by compile flags. Vectors are capped at 256 bits: one 128-bit block of a quantised weight holds 4
-// rows × 4 values of k, a wider vector holds more k of the same rows.
+// The few vector operations that decide speed and that Highway does not map to relaxed SIMD in Wasm; everything else is
+// plain Highway, static dispatch by compile flags. Vectors are capped at 256 bits: one 128-bit block of a quantised
+// weight holds 4 rows × 4 values of k, a wider vector holds more k of the same rows.
 #pragma once
 
 #include <hwy/highway.h>
@@ -17,8 +17,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 #else
 #define ETWGPU_RELAXED 0
 #endif
-// A kernel is a function of its own: V8 moves a function from its baseline to its optimising compiler only between calls, so
-// a hot loop that was inlined into a function called once stays slow for good (measured: 5 times).
+// A kernel is a function of its own: V8 moves a function from its baseline to its optimising compiler only between
+// calls, so a hot loop that was inlined into a function called once stays slow for good (measured: 5 times).
 #define ETWGPU_KERNEL __attribute__((noinline))
 #define ETWGPU_INLINE inline __attribute__((always_inline))
 #define ETWGPU_WIDE (HWY_MAX_BYTES >= 32)

@@ -1,0 +1,439 @@
+// One payload graph on the CPU: nodes in order, each a kernel that sees its arguments by position.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "runtime/executor/cpu_backend.h"
+#include "runtime/graph/fused_ops.h"
+#include "runtime/graph/plan.h"
+#include "runtime/operators/sampling/cpu.h"
+
+namespace etwgpu {
+namespace {
+
+constexpr uint64_t kArenaAlignment = 64;
+
+uint64_t bytesOf(const Graph& graph, ValueId id) { return graph.maxBytes(id); }
+
+class CpuDelegate;
+
+/// The arguments of one node with the sizes of the current call.
+class NodeCall final : public CpuCall {
+ public:
+  NodeCall(CpuDelegate& delegate, const Node& node) : delegate_(delegate), node_(node) {}
+  size_t argCount() const override { return node_.args.size(); }
+  bool isNone(size_t arg) const override;
+  TensorView tensor(size_t arg) const override;
+  std::vector<TensorView> tensors(size_t arg) const override;
+  int64_t integer(size_t arg) const override { return int64_t(number(arg)); }
+  Sizes integers(size_t arg) const override;
+  double number(size_t arg) const override;
+  bool flag(size_t arg) const override;
+  std::string text(size_t arg) const override;
+  std::optional<DType> dtype(size_t arg) const override;
+  Result<TensorView> output(size_t k, const Sizes& sizes) override;
+  DType outputDType(size_t k) const override;
+  Sizes outputSizes(size_t k) const override;
+  const PointwiseProgram* pointwise() const override { return node_.pointwise.get(); }
+  int64_t evaluate(ExprId e) const override;
+  void* scratch(size_t bytes) override;
+  ThreadPool& pool() const override;
+  Activations activations() const override;
+
+ private:
+  template <class T>
+  const T* get(size_t arg) const {
+    return arg < node_.args.size() ? std::get_if<T>(&node_.args[arg]) : nullptr;
+  }
+  CpuDelegate& delegate_;
+  const Node& node_;
+};
+
+class CpuDelegate final : public Delegate {
+ public:
+  explicit CpuDelegate(std::shared_ptr<CpuShared> shared) : shared_(std::move(shared)) {}
+
+  Status load(std::span<const uint8_t> payload, const NamedDataMap& data);
+  const Graph& graph() const override { return graph_; }
+  std::vector<std::pair<DataSource*, ReadRequest>> takeReads() override;
+  Task<Status> finishLoading() override { co_return prepare(); }
+  Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
+                       const ExecuteOptions& options) override {
+    co_return run(inputs, outputs, options);
+  }
+  const ExecuteStats& lastStats() const override { return stats_; }
+
+  const Value& value(ValueId id) const { return graph_.value(id); }
+  const TensorView& view(ValueId id) const { return views_[size_t(id)]; }
+  int64_t evaluated(ExprId e) const { return evaluated_[size_t(e.index)]; }
+  CpuShared& shared() const { return *shared_; }
+  uint64_t capacity(ValueId id) const { return capacity_[size_t(id)]; }
+
+ private:
+  Status findKernels();
+  Status loadConstants(const NamedDataMap& data);
+  Status checkQuantised(const Value& value, uint64_t& words, uint64_t& constants) const;
+  Status prepare();
+  void bindArena();
+  Status bindSymbols(std::span<const DelegateArg> inputs);
+  Status copyInputs(std::span<const DelegateArg> inputs);
+  Status copyOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options);
+  Status argmax(const ExecuteOptions& options);
+  Status run(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs, const ExecuteOptions& options);
+  Status runNodes(const ExecuteOptions& options);
+
+  std::shared_ptr<CpuShared> shared_;  // first: outlives what is counted in its report
+  Graph graph_;
+  MemoryPlan plan_;
+  std::vector<CpuKernel> kernels_;  // per node
+  std::vector<std::shared_ptr<CpuWeight>> weights_;
+  std::vector<std::shared_ptr<CpuState>> states_;  // of the graph's states
+  std::vector<TensorView> views_;                  // per value, with the sizes of the current call
+  std::vector<uint64_t> capacity_;                 // bytes per value
+  std::vector<ValueId> dynamic_;                   // values whose sizes depend on symbols
+  std::vector<int64_t> symbols_, evaluated_;
+  const uint8_t* bound_arena_ = nullptr;
+  bool ready_ = false;
+  ExecuteStats stats_;
+};
+
+// ---- NodeCall ------------------------------------------------------------------------------------------------------
+
+bool NodeCall::isNone(size_t arg) const {
+  if (arg >= node_.args.size() || std::holds_alternative<std::monostate>(node_.args[arg])) return true;
+  const auto* id = std::get_if<ValueId>(&node_.args[arg]);
+  return id && *id == kNoValue;
+}
+TensorView NodeCall::tensor(size_t arg) const {
+  const auto* id = get<ValueId>(arg);
+  return id && *id != kNoValue ? delegate_.view(*id) : TensorView();
+}
+std::vector<TensorView> NodeCall::tensors(size_t arg) const {
+  std::vector<TensorView> views;
+  if (const auto* ids = get<std::vector<ValueId>>(arg)) {
+    for (ValueId id : *ids) views.push_back(id == kNoValue ? TensorView() : delegate_.view(id));
+  } else if (!isNone(arg)) {
+    views.push_back(tensor(arg));
+  }
+  return views;
+}
+Sizes NodeCall::integers(size_t arg) const {
+  Sizes sizes;
+  if (const auto* list = get<std::vector<IntArg>>(arg)) {
+    for (IntArg i : *list) sizes.push_back(delegate_.evaluated(i.expr));
+  } else if (const auto* one = get<IntArg>(arg)) {
+    sizes.push_back(delegate_.evaluated(one->expr));
+  }
+  return sizes;
+}
+double NodeCall::number(size_t arg) const {
+  if (const auto* d = get<double>(arg)) return *d;
+  if (const auto* i = get<IntArg>(arg)) return double(delegate_.evaluated(i->expr));
+  if (const auto* b = get<bool>(arg)) return *b;
+  return 0;
+}
+bool NodeCall::flag(size_t arg) const { return number(arg) != 0; }
+std::string NodeCall::text(size_t arg) const {
+  const auto* s = get<std::string>(arg);
+  return s ? *s : std::string();
+}
+std::optional<DType> NodeCall::dtype(size_t arg) const {
+  const auto* t = get<DType>(arg);
+  return t ? std::optional(*t) : std::nullopt;
+}
+DType NodeCall::outputDType(size_t k) const {
+  return k < node_.outputs.size() && node_.outputs[k] != kNoValue ? delegate_.value(node_.outputs[k]).dtype : DType::f32;
+}
+Sizes NodeCall::outputSizes(size_t k) const {
+  return k < node_.outputs.size() && node_.outputs[k] != kNoValue ? delegate_.view(node_.outputs[k]).sizes : Sizes();
+}
+Result<TensorView> NodeCall::output(size_t k, const Sizes& sizes) {
+  const ValueId id = k < node_.outputs.size() ? node_.outputs[k] : kNoValue;
+  TensorView out = id == kNoValue ? TensorView() : delegate_.view(id);
+  if (id != kNoValue && out.sizes != sizes)
+    return Status(Code::invalid_program, "output " + std::to_string(k) + " has sizes " + sizesToString(sizes) +
+                                             ", the graph says " + sizesToString(out.sizes));
+  out.sizes = sizes;
+  if (!out.data) {  // nobody reads it
+    out.data = delegate_.shared().scratch(std::max<size_t>(out.bytes(), 1));
+    if (!out.data) return Status(Code::out_of_memory, "no memory for output " + std::to_string(k));
+  }
+  return out;
+}
+int64_t NodeCall::evaluate(ExprId e) const { return e.valid() ? delegate_.evaluated(e) : 0; }
+void* NodeCall::scratch(size_t bytes) { return delegate_.shared().scratch(bytes); }
+ThreadPool& NodeCall::pool() const { return *delegate_.shared().pool; }
+Activations NodeCall::activations() const { return delegate_.shared().options.activations; }
+
+// ---- loading -------------------------------------------------------------------------------------------------------
+
+Status CpuDelegate::findKernels() {
+  std::map<std::string_view, int> missing;
+  for (const Node& node : graph_.nodes) {
+    kernels_.push_back(findCpuKernel(node.op));
+    if (!kernels_.back()) ++missing[node.op];
+  }
+  if (missing.empty()) return {};
+  std::string list;
+  for (const auto& [op, count] : missing) list += (list.empty() ? "" : ", ") + std::string(op) + format(" (%d)", count);
+  return Status(Code::unsupported_operator, "the CPU has no kernel for: " + list);
+}
+
+/// Bytes of the words and of the constants of a quantised weight in packing R4.
+Status CpuDelegate::checkQuantised(const Value& v, uint64_t& words, uint64_t& constants) const {
+  const Quantization& q = v.quantization;
+  const auto bad = [&](const char* what) {
+    return Status(Code::invalid_program, "quantised weight '" + v.name + "': " + what);
+  };
+  if (v.dims.size() != 2 || !graph_.exprs.isConstant(v.dims[0]) || !graph_.exprs.isConstant(v.dims[1]))
+    return bad("must have two fixed dimensions");
+  const int64_t n = graph_.exprs.constantValue(v.dims[0]), k = graph_.exprs.constantValue(v.dims[1]);
+  if (n < 1 || k < 1 || n > (int64_t(1) << 31) || k > (int64_t(1) << 31) || k % 32 != 0)
+    return bad("K must be a multiple of 32");
+  const uint64_t padded = uint64_t(n + 7) / 8 * 8;
+  if (q.bits == 8) {
+    if (q.group != 0) return bad("int8 weights have one scale a row");
+    words = padded * uint64_t(k);
+    constants = padded * 4;
+    return {};
+  }
+  if (q.bits != 4) return bad("only 4 and 8 bits are known");
+  if (q.group != 32 && q.group != 64 && q.group != 128) return bad("groups are of 32, 64 or 128");
+  if (k % q.group != 0) return bad("K must be a multiple of the group");
+  words = padded * uint64_t(k) / 2;
+  constants = padded * uint64_t(k / q.group) * (q.symmetric ? 2 : 4);
+  return {};
+}
+
+Status CpuDelegate::loadConstants(const NamedDataMap& data) {
+  for (size_t i = 0; i < graph_.values.size(); ++i) {
+    const Value& v = graph_.values[i];
+    if (v.alias_of != kNoValue) continue;
+    TensorView& view = views_[i];
+    if (v.kind == ValueKind::state) {
+      ETWGPU_ASSIGN(auto state, shared_->state(v, capacity_[i], data));
+      view.data = state->buffer.data();
+      states_.push_back(std::move(state));
+    } else if (v.kind == ValueKind::constant && !v.literal.empty()) {
+      if (v.literal.size() < capacity_[i])
+        return Status(Code::invalid_program, "constant '" + v.name + "' is shorter than its type");
+      view.data = const_cast<uint8_t*>(v.literal.data());
+    } else if (v.kind == ValueKind::constant) {
+      uint64_t words = capacity_[i], constants = 0;
+      if (v.quantization.bits) ETWGPU_TRY(checkQuantised(v, words, constants));
+      ETWGPU_ASSIGN(auto weight, shared_->weight(v, words, constants, data));
+      view.data = const_cast<uint8_t*>(weight->data);
+      view.quant_constants = weight->constants;
+      view.quantization = v.quantization;
+      weights_.push_back(std::move(weight));
+    }
+  }
+  return {};
+}
+
+Status CpuDelegate::load(std::span<const uint8_t> payload, const NamedDataMap& data) {
+  ETWGPU_ASSIGN(graph_, importGraph(payload, data));
+  ETWGPU_TRY(runPasses(graph_, shared_->options.disabled_passes));
+  ETWGPU_TRY(findKernels());
+  const PlanOptions plan{.alignment = kArenaAlignment, .bytes = bytesOf};
+  ETWGPU_ASSIGN(plan_, planMemory(graph_, {}, plan));
+  const size_t values = graph_.values.size();
+  views_.resize(values);
+  capacity_.resize(values);
+  for (size_t i = 0; i < values; ++i) {
+    const Value& v = graph_.values[i];
+    views_[i].dtype = v.dtype;
+    views_[i].sizes.resize(v.dims.size());
+    capacity_[i] = v.quantization.bits ? 0 : graph_.maxBytes(ValueId(i));
+    bool fixed = true;
+    for (size_t d = 0; d < v.dims.size(); ++d) {
+      fixed = fixed && graph_.exprs.isConstant(v.dims[d]);
+      if (graph_.exprs.isConstant(v.dims[d])) views_[i].sizes[d] = graph_.exprs.constantValue(v.dims[d]);
+    }
+    if (!fixed) dynamic_.push_back(ValueId(i));
+  }
+  symbols_.resize(graph_.exprs.symbolCount());
+  evaluated_.resize(graph_.exprs.size());
+  if (graph_.symbols.size() != symbols_.size())
+    return Status(Code::invalid_program, "the graph doesn't say where its symbols come from");
+  ETWGPU_TRY(loadConstants(data));
+  shared_->memory.arena_without_reuse += plan_.sum_of_values;
+  return {};
+}
+
+std::vector<std::pair<DataSource*, ReadRequest>> CpuDelegate::takeReads() {
+  std::vector<std::pair<DataSource*, ReadRequest>> reads;
+  const auto take = [&](CpuWeight& w) {
+    std::move(w.reads.begin(), w.reads.end(), std::back_inserter(reads));
+    w.reads.clear();
+  };
+  for (const auto& w : weights_) take(*w);
+  for (const auto& s : states_)
+    if (s->initial) take(*s->initial);
+  return reads;
+}
+
+Status CpuDelegate::prepare() {
+  uint64_t bytes = 0;
+  for (uint64_t b : plan_.arena_bytes) bytes += (b + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+  ETWGPU_TRY(shared_->growArena(bytes));
+  for (const auto& s : states_)
+    if (!s->initialised) s->reset();
+  ready_ = true;
+  return {};
+}
+
+/// The arena moves when another method of the program needs a larger one.
+void CpuDelegate::bindArena() {
+  if (bound_arena_ == shared_->arena()) return;
+  bound_arena_ = shared_->arena();
+  std::vector<uint64_t> base(plan_.arena_bytes.size(), 0);
+  for (size_t a = 1; a < base.size(); ++a)
+    base[a] = base[a - 1] + (plan_.arena_bytes[a - 1] + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+  for (size_t i = 0; i < views_.size(); ++i) {
+    const Placement& p = plan_.placements[i];
+    if (p.arena >= 0) views_[i].data = shared_->arena() + base[size_t(p.arena)] + p.offset;
+  }
+  for (size_t i = 0; i < views_.size(); ++i) {
+    const ValueId storage = graph_.storage(ValueId(i));
+    if (storage == ValueId(i)) continue;
+    views_[i].data = views_[size_t(storage)].data;
+    views_[i].quant_constants = views_[size_t(storage)].quant_constants;
+    views_[i].quantization = views_[size_t(storage)].quantization;
+  }
+}
+
+// ---- calls ---------------------------------------------------------------------------------------------------------
+
+Status CpuDelegate::bindSymbols(std::span<const DelegateArg> inputs) {
+  for (size_t s = 0; s < symbols_.size(); ++s) {
+    const SymbolBinding& b = graph_.symbols[s];
+    if (b.input < 0 || size_t(b.input) >= inputs.size())
+      return Status(Code::invalid_program, "symbol '" + graph_.exprs.symbolName(s) + "' comes from no input");
+    const DelegateArg& in = inputs[size_t(b.input)];
+    if (b.dim >= 0 && (in.is_int || size_t(b.dim) >= in.tensor.rank()))
+      return Status(Code::invalid_argument, format("input %d has no dimension %d", b.input, b.dim));
+    symbols_[s] = b.dim >= 0 ? in.tensor.sizes[size_t(b.dim)] : in.integer;
+    const Bounds bounds = graph_.exprs.symbolBounds(s);
+    if (symbols_[s] < bounds.min || symbols_[s] > bounds.max)
+      return Status(Code::invalid_argument,
+                    format("input %d: %s %lld is outside of what was exported, %lld to %lld", b.input,
+                           b.dim >= 0 ? format("size of dimension %d,", b.dim).c_str() : "value", (long long)symbols_[s],
+                           (long long)bounds.min, (long long)bounds.max));
+  }
+  graph_.exprs.evalAll(symbols_, evaluated_);
+  for (ValueId id : dynamic_) {
+    const Value& v = graph_.value(id);
+    for (size_t d = 0; d < v.dims.size(); ++d) {
+      const int64_t size = evaluated(v.dims[d]);
+      if (size < 0) return Status(Code::invalid_argument, "value '" + v.name + "' would have a negative size");
+      views_[size_t(id)].sizes[d] = size;
+    }
+    if (views_[size_t(id)].bytes() > capacity_[size_t(id)])
+      return Status(Code::invalid_program, "value '" + v.name + "' exceeds its bounds");
+  }
+  return {};
+}
+
+Status CpuDelegate::copyInputs(std::span<const DelegateArg> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const ValueId id = graph_.inputs[i].value;
+    if (id == kNoValue) continue;
+    const TensorView &in = inputs[i].tensor, &to = view(id);
+    if (in.dtype != to.dtype || in.sizes != to.sizes)
+      return Status(Code::invalid_argument,
+                    format("input %zu ('%s') must be %s %s, not %s %s", i, value(id).name.c_str(),
+                           std::string(dtypeName(to.dtype)).c_str(), sizesToString(to.sizes).c_str(),
+                           std::string(dtypeName(in.dtype)).c_str(), sizesToString(in.sizes).c_str()));
+    if (to.data && to.bytes()) std::memcpy(to.data, in.data, to.bytes());
+  }
+  return {};
+}
+
+Status CpuDelegate::runNodes(const ExecuteOptions& options) {
+  using Clock = std::chrono::steady_clock;
+  for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+    const Node& node = graph_.nodes[n];
+    const auto start = options.profile ? Clock::now() : Clock::time_point();
+    NodeCall call(*this, node);
+    const Status status = kernels_[n](call);
+    shared_->scratchReset();
+    if (!status.ok()) return Status(status.code(), node.op + " ('" + node.name + "'): " + status.message());
+    ++stats_.dispatches;
+    if (options.profile)
+      options.profile->push_back(
+          {node.op, node.name, std::chrono::duration<double, std::micro>(Clock::now() - start).count()});
+  }
+  for (const GraphMutation& m : graph_.mutations) {
+    const TensorView &from = view(m.value), &to = view(m.state);
+    if (from.data != to.data) std::memmove(to.data, from.data, std::min(from.bytes(), to.bytes()));
+  }
+  return {};
+}
+
+Status CpuDelegate::argmax(const ExecuteOptions& options) {
+  const size_t k = size_t(options.argmax_output);
+  const ValueId id = k < graph_.outputs.size() ? graph_.outputs[k].value : kNoValue;
+  if (id == kNoValue || !options.ids) return Status(Code::invalid_argument, "argmax of an output that is no tensor");
+  const TensorView& t = view(id);
+  if (t.dtype != DType::f32 || t.rank() == 0 || t.sizes.back() == 0)
+    return Status(Code::invalid_argument, "argmax of an output that is not f32 rows");
+  const int64_t n = t.sizes.back();
+  options.ids->clear();
+  for (int64_t r = 0; r < t.count() / n; ++r) options.ids->push_back(int32_t(cpu::argmaxRow(t.as<const float>() + r * n, n)));
+  return {};
+}
+
+Status CpuDelegate::copyOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const GraphOutput& o = graph_.outputs[i];
+    if (o.value == kNoValue) {
+      outputs[i].integer = evaluated(o.expr);
+      continue;
+    }
+    const TensorView& from = view(o.value);
+    TensorView& to = outputs[i].tensor;
+    to.sizes = from.sizes;
+    if (options.argmax_output >= 0) continue;
+    if (to.dtype != from.dtype)
+      return Status(Code::invalid_argument, format("output %zu ('%s') is %s", i, value(o.value).name.c_str(),
+                                                   std::string(dtypeName(from.dtype)).c_str()));
+    if (from.bytes() == 0) continue;
+    if (!to.data) return Status(Code::invalid_argument, format("output %zu has no memory", i));
+    std::memcpy(to.data, from.data, from.bytes());
+    stats_.read_back_bytes += from.bytes();
+  }
+  return {};
+}
+
+Status CpuDelegate::run(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs, const ExecuteOptions& options) {
+  if (!ready_) return Status(Code::internal, "execute before finishLoading");
+  if (inputs.size() != graph_.inputs.size() || outputs.size() != graph_.outputs.size())
+    return Status(Code::invalid_argument,
+                  format("the delegate takes %zu inputs and gives %zu outputs, not %zu and %zu", graph_.inputs.size(),
+                         graph_.outputs.size(), inputs.size(), outputs.size()));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].is_int != (graph_.inputs[i].value == kNoValue))
+      return Status(Code::invalid_argument, format("input %zu must be %s", i, inputs[i].is_int ? "a tensor" : "an integer"));
+  stats_ = {};
+  bindArena();
+  ETWGPU_TRY(bindSymbols(inputs));
+  ETWGPU_TRY(copyInputs(inputs));
+  shared_->pool->beginRun();
+  Status status = runNodes(options);
+  shared_->pool->endRun();
+  ETWGPU_TRY(status);
+  if (options.argmax_output >= 0) ETWGPU_TRY(argmax(options));
+  return copyOutputs(outputs, options);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Delegate>> makeCpuDelegate(std::shared_ptr<CpuShared> shared, std::span<const uint8_t> payload,
+                                                  const NamedDataMap& data) {
+  auto delegate = std::make_unique<CpuDelegate>(std::move(shared));
+  ETWGPU_TRY(delegate->load(payload, data));
+  return std::unique_ptr<Delegate>(std::move(delegate));
+}
+
+}  // namespace etwgpu
