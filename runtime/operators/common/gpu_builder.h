@@ -86,6 +86,8 @@ class DispatchBuilder {
   /// `enable subgroups;`, and SUBGROUPS = 1 for the conditions of the file; SUBGROUPS = 0 where off.
   void subgroups(bool on);
   void rename(std::string name) { spec_.kernel.name = std::move(name); }
+  /// For generated kernels whose text is made while binding.
+  void setSource(std::string source) { spec_.kernel.source = std::move(source); }
   void when(ExprId e, int64_t min, int64_t max) { spec_.when = {e, min, max}; }
   void grid(ExprId x) { spec_.workgroups = {x, one(), one()}; }
   void grid(ExprId x, ExprId y) { spec_.workgroups = {x, y, one()}; }

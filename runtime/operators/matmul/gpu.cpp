@@ -85,7 +85,8 @@ std::string kernelName(const DispatchBuilder& b, const Linear& l, const Kernel& 
   return name;
 }
 
-void bindWeights(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l, const PartOfColumns& part, bool vec4, Shape shape) {
+void bindWeights(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l, const PartOfColumns& part, bool vec4,
+                 Shape shape) {
   const bool all = part.count == l.n;
   const int64_t rows = all ? l.rows_w : part.count, padded = (rows + 7) / 8 * 8;
   const uint64_t row = bytesOfRow(c, l), offset = row * uint64_t(part.first);

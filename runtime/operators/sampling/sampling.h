@@ -1,0 +1,13 @@
+// Choice of the next token where the logits are.
+//   etwgpu.argmax: logits [..., V] f32; output i32, one index per row: the largest value's lowest index. NaN never
+//   wins, unless all values are NaN: then index 0.
+#pragma once
+
+#include <string_view>
+
+namespace etwgpu {
+
+inline constexpr std::string_view kArgmax = "etwgpu.argmax";
+enum ArgmaxArg { kArgmaxLogits, kArgmaxArgCount };
+
+}  // namespace etwgpu
