@@ -45,8 +45,8 @@ enum FusedConvolutionArg { kConvX, kConvWeight, kConvBias, kConvStride, kConvPad
 // and writes it. Readers of the state that stand before the node see the old content, those after it the new one.
 
 /// Overwrites slices of a state in place: state.index_copy_(dim, index, value). No output.
-///   state [..., L, ...]; dim: int, >= 0; index: i64 or i32 [n], entries in [0, L), an entry outside is skipped; value: dims of
-///   the state with n instead of L at `dim`, same dtype, never the state's own bytes.
+///   state [..., L, ...]; dim: int, >= 0; index: i64 or i32 [n], a negative entry counts from the end, one outside [-L, L) is
+///   skipped; value: dims of the state with n instead of L at `dim`, same dtype, never the state's own bytes.
 inline constexpr std::string_view kStateIndexPut = "etwgpu.state_index_put";
 enum StateIndexPutArg { kStateIndexPutState, kStateIndexPutDim, kStateIndexPutIndex, kStateIndexPutValue, kStateIndexPutArgCount };
 

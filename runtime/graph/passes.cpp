@@ -1,12 +1,28 @@
 // The pipeline: a table of contents of all rewrites.
 #include "runtime/graph/passes.h"
 
-#include <array>
+#include "runtime/graph/passes/passes_list.h"
+#include "runtime/graph/passes/rewrite.h"
 
 namespace etwgpu {
 namespace {
 
-constexpr std::array<Pass, 0> kPasses = {};
+constexpr Pass kPasses[] = {
+    // First, so that the matchers below see through reshapes and copies.
+    {"canonicalise", canonicalise},
+    // Before attention, which wants states as its keys and values.
+    {"state_mutations", stateMutations},
+    // Before pointwise, which would swallow the comparisons of the mask.
+    {"cached_attention", fuseCachedAttention},
+    // Needs the attention to know that nothing else reads the cache; before linear, since it joins plain linears.
+    {"rope_cache_write", fuseRopeCacheWrite},
+    // Before pointwise: an activation or a sum is free at the end of a product.
+    {"linear", fuseLinear},
+    {"convolution", fuseConvolution},
+    // What is left of elementwise operators and layout.
+    {"pointwise_lower", lowerPointwise},
+    {"pointwise_merge", mergePointwise},
+};
 
 bool contains(std::string_view list, std::string_view name) {
   while (!list.empty()) {
@@ -29,7 +45,9 @@ Status runPasses(Graph& graph, std::string_view disabled) {
   for (const Pass& pass : passTable()) {
     if (!contains(disabled, pass.name)) ETWGPU_TRY(pass.run(graph));
   }
-  return {};
+  ETWGPU_TRY(materialiseMutations(graph));
+  removeUnusedValues(graph);
+  return verify(graph);
 }
 
 }  // namespace etwgpu

@@ -143,6 +143,45 @@ void removeDeadNodes(Graph& graph) {
   graph.nodes.resize(n);
 }
 
+void removeUnusedValues(Graph& graph) {
+  std::vector<bool> used(graph.values.size(), false);
+  const auto mark = [&](ValueId v) {
+    for (; v != kNoValue && !used[size_t(v)]; v = graph.value(v).alias_of) used[size_t(v)] = true;
+  };
+  for (size_t i = 0; i < graph.values.size(); ++i) {
+    if (graph.values[i].kind == ValueKind::input || graph.values[i].kind == ValueKind::state) mark(ValueId(i));
+  }
+  for (const Node& n : graph.nodes) {
+    forEachTensorArg(n, mark);
+    for (ValueId v : n.outputs) mark(v);
+  }
+  for (const GraphOutput& o : graph.outputs) mark(o.value);
+  for (const GraphMutation& m : graph.mutations) mark(m.state), mark(m.value);
+
+  std::vector<ValueId> renumbered(graph.values.size(), kNoValue);
+  std::vector<Value> values;
+  for (size_t i = 0; i < graph.values.size(); ++i) {
+    if (!used[i]) continue;
+    renumbered[i] = ValueId(values.size());
+    values.push_back(std::move(graph.values[i]));
+  }
+  const auto renumber = [&](ValueId& v) {
+    if (v != kNoValue) v = renumbered[size_t(v)];
+  };
+  for (Value& v : values) renumber(v.alias_of);
+  for (Node& n : graph.nodes) {
+    for (Arg& arg : n.args) {
+      if (auto* v = std::get_if<ValueId>(&arg)) renumber(*v);
+      if (auto* list = std::get_if<std::vector<ValueId>>(&arg)) std::for_each(list->begin(), list->end(), renumber);
+    }
+    std::for_each(n.outputs.begin(), n.outputs.end(), renumber);
+  }
+  for (GraphInput& in : graph.inputs) renumber(in.value);
+  for (GraphOutput& o : graph.outputs) renumber(o.value);
+  for (GraphMutation& m : graph.mutations) renumber(m.state), renumber(m.value);
+  graph.values = std::move(values);
+}
+
 ValueId concatenateRows(Graph& graph, const GraphIndex& index, const std::vector<ValueId>& constants) {
   constexpr int64_t kRowsOfABlock = 8;
   constexpr uint64_t kPlaneAlignment = 256;

@@ -90,6 +90,10 @@ class NodeEditor {
 /// Removes nodes whose results nobody uses.
 void removeDeadNodes(Graph& graph);
 
+/// Removes values that nothing refers to (weights that were joined, results that were fused away), so that executors
+/// may load every constant there is. Renumbers values; inputs and states stay.
+void removeUnusedValues(Graph& graph);
+
 // ---- weights -------------------------------------------------------------------------------------------------------
 /// One constant of the rows of all of them, or kNoValue where they cannot be joined: another dtype, scheme or K, rows
 /// that are no multiple of 8 (R4 blocks of 4, padded to 8), literals, or another user of one of them (it would be
