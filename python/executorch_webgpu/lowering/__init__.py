@@ -1,0 +1,1 @@
+"""From a delegated exported program to a payload."""

@@ -1,0 +1,133 @@
+"""Operators that the payload expresses by others: each is one entry here.
+
+`into` is the listed operator whose dtypes and rank apply. `emit(call, lowering)` adds nodes and returns the value, or
+for an operator with several results the list of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .calls import Call
+
+if TYPE_CHECKING:
+    from .serialize import Lowering
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    into: str
+    emit: Callable[[Call, Lowering], Any]
+    why_not: Callable[[Call], str | None] = lambda call: None
+
+
+def _split(call: Call, lowering: Lowering) -> list[int]:
+    results, start = [], 0
+    for i, (size, out) in enumerate(zip(_split_sizes(call), call.outputs, strict=True)):
+        dim = call["dim"] % call.value("self").dim()
+        results.append(
+            lowering.emit(
+                "aten.slice_copy.Tensor", [call["self"], dim, start, start + size, 1], out, f"{call.node.name}_{i}"
+            )
+        )
+        start = start + size
+    return results
+
+
+def _split_sizes(call: Call) -> list[Any]:
+    dim = call["dim"] % call.value("self").dim()
+    return [out.shape[dim] for out in call.outputs]
+
+
+def _unbind(call: Call, lowering: Lowering) -> list[int]:
+    dim = call["dim"] % call.value("self").dim()
+    return [
+        lowering.emit("aten.select_copy.int", [call["self"], dim, i], out, f"{call.node.name}_{i}")
+        for i, out in enumerate(call.outputs)
+    ]
+
+
+def _permute(order: Callable[[Call], list[int]]):
+    def emit(call: Call, lowering: Lowering) -> int:
+        return lowering.emit("aten.permute_copy.default", [call["self"], order(call)], call.outputs[0], call.node.name)
+
+    return emit
+
+
+def _swap(call: Call) -> list[int]:
+    rank = call.value("self").dim()
+    order = list(range(rank))
+    if rank:
+        a, b = call["dim0"] % rank, call["dim1"] % rank
+        order[a], order[b] = order[b], order[a]
+    return order
+
+
+def _squeeze(call: Call, lowering: Lowering) -> int:
+    """squeeze of one dimension or of all: a view, whose result's shape says everything."""
+    out = call.outputs[0]
+    return lowering.emit("aten.view_copy.default", [call["self"], list(out.shape)], out, call.node.name)
+
+
+def _square(call: Call, lowering: Lowering) -> int:
+    return lowering.emit("aten.mul.Tensor", [call["self"], call["self"]], call.outputs[0], call.node.name)
+
+
+def _reverse_subtract(call: Call, lowering: Lowering) -> int:
+    """other − alpha · self, as self · (−alpha) + other."""
+    out = call.outputs[0]
+    scaled = lowering.emit("aten.mul.Scalar", [call["self"], -call["alpha"]], out, call.node.name + "_scaled")
+    return lowering.emit("aten.add.Scalar", [lowering.reference(scaled), call["other"], 1], out, call.node.name)
+
+
+def _reduce_all(into: str):
+    def emit(call: Call, lowering: Lowering) -> int:
+        dims = list(range(call.value("self").dim()))
+        return lowering.emit(into, [call["self"], dims, False, None], call.outputs[0], call.node.name)
+
+    return emit
+
+
+def _keeps_dtype(call: Call) -> str | None:
+    if call.value("self").dtype != call.outputs[0].dtype:
+        return "the result has another dtype"
+    return "a scalar" if call.value("self").dim() == 0 else None
+
+
+def _filled(value: float):
+    def emit(call: Call, lowering: Lowering) -> int:
+        out = call.outputs[0]
+        number = value if out.dtype.is_floating_point else bool(value) if out.dtype == torch.bool else int(value)
+        dtype = lowering.dtype_arg(out.dtype)
+        return lowering.emit(
+            "aten.full.default", [list(out.shape), number, dtype, None, None, None], out, call.node.name
+        )
+
+    return emit
+
+
+_ZEROS, _ONES = _filled(0.0), _filled(1.0)
+
+REWRITES: dict[str, Rewrite] = {
+    "aten.split_with_sizes_copy.default": Rewrite("aten.slice_copy.Tensor", _split),
+    "aten.split_copy.Tensor": Rewrite("aten.slice_copy.Tensor", _split),
+    "aten.unbind_copy.int": Rewrite("aten.select_copy.int", _unbind),
+    "aten.t_copy.default": Rewrite(
+        "aten.permute_copy.default", _permute(lambda c: list(reversed(range(c.value("self").dim()))))
+    ),
+    "aten.transpose_copy.int": Rewrite("aten.permute_copy.default", _permute(_swap)),
+    "aten.squeeze_copy.dim": Rewrite("aten.view_copy.default", _squeeze),
+    "aten.squeeze_copy.default": Rewrite("aten.view_copy.default", _squeeze),
+    "aten.square.default": Rewrite("aten.mul.Tensor", _square),
+    "aten.rsub.Scalar": Rewrite("aten.mul.Scalar", _reverse_subtract, _keeps_dtype),
+    "aten.sum.default": Rewrite("aten.sum.dim_IntList", _reduce_all("aten.sum.dim_IntList"), _keeps_dtype),
+    "aten.mean.default": Rewrite("aten.mean.dim", _reduce_all("aten.mean.dim"), _keeps_dtype),
+    "aten.zeros_like.default": Rewrite("aten.full.default", _ZEROS),
+    "aten.zeros.default": Rewrite("aten.full.default", _ZEROS),
+    "aten.ones_like.default": Rewrite("aten.full.default", _ONES),
+    "aten.ones.default": Rewrite("aten.full.default", _ONES),
+}

@@ -1,0 +1,5 @@
+"""The list of operators that a delegate may contain."""
+
+from .registry import Operator, find_schema, load_operators
+
+__all__ = ["Operator", "find_schema", "load_operators"]
