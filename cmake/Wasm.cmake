@@ -9,6 +9,12 @@ if(wasm_sources)
   set_target_properties(etwgpu_wasm PROPERTIES OUTPUT_NAME etwgpu SUFFIX .mjs)
   target_compile_options(etwgpu_wasm PRIVATE -fno-exceptions -fno-rtti)
   target_link_libraries(etwgpu_wasm PRIVATE etwgpu_runtime)
+  # at every build: the script looks at the sources and touches the header only if they changed
+  add_custom_target(etwgpu_build_id
+    COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -DOUT=${CMAKE_BINARY_DIR}/generated/build_id.h
+            -P ${CMAKE_SOURCE_DIR}/cmake/BuildId.cmake
+    BYPRODUCTS ${CMAKE_BINARY_DIR}/generated/build_id.h VERBATIM)
+  add_dependencies(etwgpu_wasm etwgpu_build_id)
   target_link_options(etwgpu_wasm PRIVATE
     -O3 --no-entry -sMODULARIZE -sEXPORT_ES6 -sENVIRONMENT=web,worker,node -sFILESYSTEM=0
     -sDYNAMIC_EXECUTION=0 # pages with a strict content security policy

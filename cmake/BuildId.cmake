@@ -1,0 +1,21 @@
+# cmake -DROOT=… -DOUT=… -P: a header with a hash over the runtime's sources, so that JavaScript and Wasm of different
+# builds can refuse each other. It is rewritten only when the hash changes.
+cmake_policy(VERSION 3.25)
+file(GLOB_RECURSE files ${ROOT}/runtime/*.cpp ${ROOT}/runtime/*.h ${ROOT}/runtime/*.inc ${ROOT}/runtime/*.wgsl
+     ${ROOT}/runtime/*.js ${ROOT}/schema/*.fbs ${ROOT}/cmake/*.cmake)
+list(SORT files)
+set(hashes "")
+foreach(name ${files})
+  file(SHA256 ${name} hash)
+  string(APPEND hashes ${hash})
+endforeach()
+string(SHA256 id "${hashes}")
+string(SUBSTRING ${id} 0 16 id)
+set(text "#pragma once\nnamespace etwgpu {\ninline constexpr char kBuildId[] = \"etwgpu-build:${id}\";\n}\n")
+set(old "")
+if(EXISTS ${OUT})
+  file(READ ${OUT} old)
+endif()
+if(NOT text STREQUAL old)
+  file(WRITE ${OUT} "${text}")
+endif()

@@ -1,0 +1,315 @@
+// The C API of the WebAssembly module. Plain functions over numbers; outwards JSON or the records of values.h.
+//
+// An asynchronous function takes a request id and answers exactly once through the imported
+//   etwgpu_complete(request, code, message, message_length, payload, payload_length)
+// inside the call or later; message and payload are valid only during it. One asynchronous call a session at a time:
+// the worker on the JavaScript side queues. Strings come in as pointer and length, and go out of synchronous functions
+// as NUL-terminated text that is valid until the next call of the same function.
+#include <emscripten/emscripten.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "generated/build_id.h"
+#include "runtime/bindings/wasm/detach.h"
+#include "runtime/bindings/wasm/js_source.h"
+#include "runtime/bindings/wasm/json.h"
+#include "runtime/bindings/wasm/values.h"
+#include "runtime/executor/session.h"
+#include "runtime/llm/generator.h"
+#include "runtime/webgpu/device.h"
+#include "runtime/webgpu/gpu_backend.h"
+
+namespace etwgpu {
+
+extern "C" void etwgpu_complete(int request, int code, const char* message, int message_length, const uint8_t* payload,
+                                int payload_length);
+
+namespace {
+
+struct LoadedSession {
+  std::unique_ptr<Session> session;
+  std::unique_ptr<Generator> generator;
+  bool busy = false;
+};
+
+struct Module {
+  std::unique_ptr<Device> device;
+  std::map<int, LoadedSession> sessions;
+  int next_session = 1;
+};
+
+Module& module() {
+  static Module instance;
+  return instance;
+}
+
+void complete(int request, const Status& status, std::span<const uint8_t> payload = {}) {
+  etwgpu_complete(request, int(status.code()), status.message().data(), int(status.message().size()), payload.data(),
+                  int(payload.size()));
+}
+void complete(int request, std::string_view text) {
+  complete(request, Status(), {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+}
+
+Status noSession(int id) { return {Code::invalid_argument, format("there is no session %d", id)}; }
+
+/// The session `id` if no call of it is under way.
+Result<LoadedSession*> idle(int id) {
+  const auto it = module().sessions.find(id);
+  if (it == module().sessions.end()) return noSession(id);
+  if (it->second.busy) return Status(Code::invalid_argument, "the session is busy with another call");
+  return &it->second;
+}
+LoadedSession* find(int id) {
+  const auto it = module().sessions.find(id);
+  return it == module().sessions.end() ? nullptr : &it->second;
+}
+
+std::string capabilitiesJson() {
+  const GpuCapabilities& c = module().device->capabilities();
+  return JsonObject()
+      .text("vendor", c.vendor)
+      .text("architecture", c.architecture)
+      .text("description", c.description)
+      .flag("f16", c.f16)
+      .flag("subgroups", c.subgroups)
+      .flag("timestamps", module().device->hasTimestamps())
+      .number("handle", double(uintptr_t(module().device->handle())))
+      .take();
+}
+
+std::string statsJson(const ExecuteStats& s) {
+  return JsonObject()
+      .number("dispatches", s.dispatches)
+      .number("submits", s.submits)
+      .number("readBackBytes", double(s.read_back_bytes))
+      .number("uploadBytes", double(s.upload_bytes))
+      .take();
+}
+
+/// Keeps a result that C callers read after the call.
+const char* keep(std::string& slot, std::string text) {
+  slot = std::move(text);
+  return slot.c_str();
+}
+
+struct FreeDeleter {
+  void operator()(uint8_t* p) const { std::free(p); }
+};
+
+Task<Status> runMethod(LoadedSession& loaded, std::string method, std::unique_ptr<uint8_t, FreeDeleter> bytes,
+                       size_t size, std::vector<uint8_t>& payload) {
+  ETWGPU_CO_ASSIGN(auto inputs, decodeInputs({bytes.get(), size}));
+  ETWGPU_CO_ASSIGN(auto outputs, co_await loaded.session->run(std::move(method), std::move(inputs)));
+  payload = encodeOutputs(outputs);
+  co_return Status();
+}
+
+}  // namespace
+
+extern "C" {
+
+/// Hash of the sources that this module was built from; the JavaScript around it has the same baked in.
+EMSCRIPTEN_KEEPALIVE const char* etwgpu_build_id() { return kBuildId; }
+/// Name of an error code, or nullptr beyond the last.
+EMSCRIPTEN_KEEPALIVE const char* etwgpu_code_name(int code) {
+  return code >= 0 && code < kCodeCount ? codeName(Code(code)).data() : nullptr;
+}
+
+/// Asks for an adapter and a device, which all sessions of this module then share; `existing`: handle of a device to
+/// use instead, or 0. Payload: {"vendor", "architecture", "description", "f16", "subgroups", "timestamps", "handle"}.
+EMSCRIPTEN_KEEPALIVE void etwgpu_device_create(int request, void* existing, int default_limits, int disable_f16,
+                                               int disable_subgroups) {
+  if (module().device && module().device->status().ok()) return complete(request, capabilitiesJson());
+  DeviceOptions options;
+  options.existing = static_cast<WGPUDevice>(existing);
+  options.default_limits = default_limits;
+  options.disable_f16 = disable_f16;
+  options.disable_subgroups = disable_subgroups;
+  detach(Device::create(options), [request](Result<std::unique_ptr<Device>> device) {
+    if (!device.ok()) return complete(request, device.status());
+    module().device = std::move(*device);
+    complete(request, capabilitiesJson());
+  });
+}
+/// As a driver reset would: for tests.
+EMSCRIPTEN_KEEPALIVE void etwgpu_device_destroy() {
+  if (module().device) module().device->destroy();
+}
+/// Gives the device back; sessions on it must be gone. Returns a code.
+EMSCRIPTEN_KEEPALIVE int etwgpu_device_free() {
+  if (!module().sessions.empty()) return int(Code::invalid_argument);
+  module().device.reset();
+  return 0;
+}
+
+/// `source`: what JavaScript serves the program by. device: DeviceKind; precision: Precision; activations: Activations;
+/// max_tier: Tier. Payload: {"session": id}.
+EMSCRIPTEN_KEEPALIVE void etwgpu_session_load(int request, int source, const char* name, int name_length, double size,
+                                              int data_source, int device, int precision, int activations, int threads,
+                                              int max_tier, double memory_cap, const char* disabled_passes,
+                                              int disabled_passes_length) {
+  SessionConfig config;
+  LoadOptions& options = config.options;
+  options.device = DeviceKind(device);
+  options.precision = Precision(precision);
+  options.activations = Activations(activations);
+  options.threads = threads < 1 ? 1 : threads;
+  options.max_tier = Tier(max_tier);
+  if (memory_cap > 0) options.memory_cap = uint64_t(memory_cap);
+  options.disabled_passes.assign(disabled_passes, size_t(disabled_passes_length));
+  config.source = makeJsSource(source, std::string(name, size_t(name_length)), uint64_t(size));
+  if (data_source)
+    config.data_files.push_back(makeJsSource(data_source, std::string(name, size_t(name_length)) + " (.ptd)", 0));
+  if (options.device == DeviceKind::webgpu) {
+    if (!module().device) return complete(request, Status(Code::no_adapter, "no device was made"));
+    if (Status s = module().device->status(); !s.ok()) return complete(request, s);
+    config.backend = makeGpuBackend(*module().device, options);
+  } else {
+    config.backend = makeCpuBackend(options);
+  }
+  detach(Session::load(std::move(config)), [request](Result<std::unique_ptr<Session>> session) {
+    if (!session.ok()) return complete(request, session.status());
+    const int id = module().next_session++;
+    module().sessions[id].session = std::move(*session);
+    complete(request, JsonObject().number("session", id).take());
+  });
+}
+
+/// Returns a code: invalid_argument for an unknown or a busy session.
+EMSCRIPTEN_KEEPALIVE int etwgpu_session_free(int id) {
+  const auto loaded = idle(id);
+  if (!loaded.ok()) return int(loaded.status().code());
+  (*loaded.value()).generator.reset();
+  module().sessions.erase(id);
+  return 0;
+}
+
+/// `inputs`: records of values.h in memory from malloc, which this call takes over. Payload: the outputs' records.
+EMSCRIPTEN_KEEPALIVE void etwgpu_session_run(int request, int id, const char* method, int method_length,
+                                             uint8_t* inputs, int inputs_length) {
+  std::unique_ptr<uint8_t, FreeDeleter> bytes(inputs);
+  auto loaded = idle(id);
+  if (!loaded.ok()) return complete(request, loaded.status());
+  LoadedSession& s = **loaded;
+  s.busy = true;
+  auto payload = std::make_shared<std::vector<uint8_t>>();
+  detach(runMethod(s, std::string(method, size_t(method_length)), std::move(bytes), size_t(inputs_length), *payload),
+         [request, &s, payload](Status status) {
+           s.busy = false;
+           complete(request, status, *payload);
+         });
+}
+
+/// States back to their initial values.
+EMSCRIPTEN_KEEPALIVE void etwgpu_session_reset(int request, int id) {
+  auto loaded = idle(id);
+  if (!loaded.ok()) return complete(request, loaded.status());
+  LoadedSession& s = **loaded;
+  s.busy = true;
+  detach(s.session->reset(), [request, &s](Status status) {
+    s.busy = false;
+    complete(request, status);
+  });
+}
+
+/// JSON of Session::inspectJson, or nullptr for an unknown session.
+EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_inspect(int id) {
+  static std::string text;
+  LoadedSession* s = find(id);
+  return s ? keep(text, s->session->inspectJson()) : nullptr;
+}
+/// {"methods": [{"name", "constant", "values"}]}, values: the integers of a constant method.
+EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_methods(int id) {
+  static std::string text;
+  LoadedSession* s = find(id);
+  if (!s) return nullptr;
+  std::string list;
+  for (const MethodSpec& m : s->session->methods()) {
+    std::string values;
+    for (int64_t v : s->session->constantIntegers(m.name))
+      values += (values.empty() ? "" : ",") + format("%lld", (long long)v);
+    list += (list.empty() ? "" : ",") +
+            JsonObject().text("name", m.name).flag("constant", m.constant).raw("values", "[" + values + "]").take();
+  }
+  return keep(text, "[" + list + "]");
+}
+/// {"weights", "state", "arena", "other", "arenaWithoutReuse"} in bytes.
+EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_memory(int id) {
+  static std::string text;
+  LoadedSession* s = find(id);
+  if (!s) return nullptr;
+  const MemoryReport m = s->session->memory();
+  return keep(text, JsonObject()
+                        .number("weights", double(m.weights))
+                        .number("state", double(m.state))
+                        .number("arena", double(m.arena))
+                        .number("other", double(m.other))
+                        .number("arenaWithoutReuse", double(m.arena_without_reuse))
+                        .take());
+}
+/// Counters of the last run or generated token.
+EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_stats(int id) {
+  static std::string text;
+  LoadedSession* s = find(id);
+  return s ? keep(text, statsJson(s->generator ? s->generator->lastStats() : s->session->lastStats())) : nullptr;
+}
+
+/// A generator over `method`. Payload: {"capacity", "vocabulary"}.
+EMSCRIPTEN_KEEPALIVE void etwgpu_generator_create(int request, int id, const char* method, int method_length) {
+  auto loaded = idle(id);
+  if (!loaded.ok()) return complete(request, loaded.status());
+  LoadedSession& s = **loaded;
+  const std::string name(method, size_t(method_length));
+  Delegate* delegate = s.session->soleDelegate(name);
+  if (!delegate) {
+    return complete(
+        request, Status(Code::invalid_argument, "method '" + name + "' cannot generate: it is not one delegate call"));
+  }
+  auto generator = Generator::create(*delegate);
+  if (!generator.ok()) return complete(request, generator.status());
+  s.generator = std::move(*generator);
+  complete(request, JsonObject()
+                        .number("capacity", double(s.generator->capacity()))
+                        .number("vocabulary", double(s.generator->vocabulary()))
+                        .take());
+}
+/// Runs `count` tokens. Payload: the next token as an i32.
+EMSCRIPTEN_KEEPALIVE void etwgpu_generator_append(int request, int id, const int32_t* ids, int count, int chunk) {
+  auto loaded = idle(id);
+  if (!loaded.ok()) return complete(request, loaded.status());
+  LoadedSession& s = **loaded;
+  if (!s.generator) return complete(request, Status(Code::invalid_argument, "the session has no generator"));
+  s.busy = true;
+  detach(s.generator->append(std::vector<int32_t>(ids, ids + count), chunk), [request, &s](Result<int32_t> token) {
+    s.busy = false;
+    if (!token.ok()) return complete(request, token.status());
+    const int32_t value = *token;
+    complete(request, Status(), {reinterpret_cast<const uint8_t*>(&value), sizeof(value)});
+  });
+}
+/// Tokens in the cache, or -1 without a generator.
+EMSCRIPTEN_KEEPALIVE int etwgpu_generator_position(int id) {
+  LoadedSession* s = find(id);
+  return s && s->generator ? int(s->generator->position()) : -1;
+}
+/// Forgets all but the first `position` tokens. Returns a code.
+EMSCRIPTEN_KEEPALIVE int etwgpu_generator_rollback(int id, int position) {
+  auto loaded = idle(id);
+  if (!loaded.ok() || !(*loaded)->generator) return int(Code::invalid_argument);
+  return int((*loaded)->generator->rollback(position).code());
+}
+/// The seed is a whole number below 2^53. Returns a code.
+EMSCRIPTEN_KEEPALIVE int etwgpu_generator_sampling(int id, float temperature, int top_k, float top_p, float min_p,
+                                                   float repetition_penalty, double seed) {
+  auto loaded = idle(id);
+  if (!loaded.ok() || !(*loaded)->generator) return int(Code::invalid_argument);
+  (*loaded)->generator->setSampling({temperature, top_k, top_p, min_p, repetition_penalty, uint64_t(seed)});
+  return 0;
+}
+
+}  // extern "C"
+
+}  // namespace etwgpu
