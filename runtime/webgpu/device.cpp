@@ -135,6 +135,8 @@ Task<Result<std::unique_ptr<Device>>> Device::create(DeviceOptions options) {
   WGPUAdapterInfo info = WGPU_ADAPTER_INFO_INIT;
   if (options.existing) {
     device->device_ = options.existing;
+    device->owned_ = false;
+    device->watchExisting();
     wg::DeviceGetAdapterInfo(options.existing, &info);
   } else {
     const DeviceOptions* request = &options;
@@ -169,24 +171,7 @@ Task<Result<std::unique_ptr<Device>>> Device::create(DeviceOptions options) {
     descriptor.requiredFeatureCount = features.size();
     descriptor.requiredFeatures = features.data();
     descriptor.requiredLimits = options.default_limits ? nullptr : &limits;
-    descriptor.deviceLostCallbackInfo.mode = wg::kCallbackMode;
-    // The callback comes exactly once, and owns this reference to the state.
-    descriptor.deviceLostCallbackInfo.userdata1 = new std::shared_ptr<State>(device->state_);
-    descriptor.deviceLostCallbackInfo.callback = [](WGPUDevice const*, WGPUDeviceLostReason reason,
-                                                    WGPUStringView message, void* user, void*) {
-      auto* state = static_cast<std::shared_ptr<State>*>(user);
-      (*state)->lost = true;
-      (*state)->lost_reason = reason == WGPUDeviceLostReason_Destroyed ? "it was destroyed" : toString(message);
-      delete state;
-    };
-    descriptor.uncapturedErrorCallbackInfo.userdata1 = device->state_.get();
-    descriptor.uncapturedErrorCallbackInfo.callback = [](WGPUDevice const*, WGPUErrorType type, WGPUStringView message,
-                                                         void* user, void*) {
-      auto* state = static_cast<State*>(user);
-      if (!state->error.ok()) return;
-      state->error =
-          Status(type == WGPUErrorType_OutOfMemory ? Code::out_of_memory : Code::gpu_error, toString(message));
-    };
+    device->setCallbacks(descriptor);
     const WGPUDeviceDescriptor* d = &descriptor;
     const WGPUAdapter a = adapter.get();
     auto device_awaiter = awaitCallback<DeviceResult>([a, d](Completion<DeviceResult>* completion) {
@@ -210,6 +195,38 @@ Task<Result<std::unique_ptr<Device>>> Device::create(DeviceOptions options) {
   wg::AdapterInfoFreeMembers(info);
   device->pipelines_ = std::make_unique<PipelineCache>(*device);
   co_return std::move(device);
+}
+
+void Device::setCallbacks(WGPUDeviceDescriptor& descriptor) {
+  WGPUDeviceLostCallbackInfo& lost = descriptor.deviceLostCallbackInfo;
+  lost.mode = wg::kCallbackMode;
+  // The callback comes exactly once, and owns this reference to the state.
+  lost.userdata1 = new std::shared_ptr<State>(state_);
+  lost.callback = [](WGPUDevice const*, WGPUDeviceLostReason reason, WGPUStringView message, void* user, void*) {
+    std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(user));
+    (*state)->lost = true;
+    (*state)->lost_reason = reason == WGPUDeviceLostReason_Destroyed ? "it was destroyed" : toString(message);
+  };
+  descriptor.uncapturedErrorCallbackInfo.userdata1 = state_.get();
+  descriptor.uncapturedErrorCallbackInfo.callback = [](WGPUDevice const*, WGPUErrorType type, WGPUStringView message,
+                                                       void* user, void*) {
+    auto* state = static_cast<State*>(user);
+    if (!state->error.ok()) return;
+    state->error = Status(type == WGPUErrorType_OutOfMemory ? Code::out_of_memory : Code::gpu_error, toString(message));
+  };
+}
+
+#if defined(__EMSCRIPTEN__) && !defined(ETWGPU_USE_EMDAWNWEBGPU)
+extern "C" void etwgpuWatchDevice(WGPUDevice device, const WGPUDeviceDescriptor* descriptor);
+#endif
+
+/// webgpu.h has no way to watch a device that exists; our JavaScript library has.
+void Device::watchExisting() {
+#if defined(__EMSCRIPTEN__) && !defined(ETWGPU_USE_EMDAWNWEBGPU)
+  WGPUDeviceDescriptor descriptor = WGPU_DEVICE_DESCRIPTOR_INIT;
+  setCallbacks(descriptor);
+  etwgpuWatchDevice(device_, &descriptor);
+#endif
 }
 
 void Device::readCapabilities(const DeviceOptions& options, const WGPUAdapterInfo& info) {
@@ -255,7 +272,7 @@ Device::~Device() {
   pipelines_.reset();
   if (queue_) wg::QueueRelease(queue_);
   if (device_) {
-    wg::DeviceDestroy(device_);
+    if (owned_) wg::DeviceDestroy(device_);
     wg::DeviceRelease(device_);
     pump();  // the callback of the loss, which frees its state
   }

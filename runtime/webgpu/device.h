@@ -39,7 +39,8 @@ class Pending {
 };
 
 struct DeviceOptions {
-  /// Use this device (one reference is taken over) instead of asking for one.
+  /// Use this device instead of asking for one. One reference is taken over; the device is not destroyed at the end.
+  /// Its loss is noticed in browsers; natively only by the calls that fail.
   WGPUDevice existing = nullptr;
   /// Tests force each tier and the default limits of WebGPU by these.
   bool default_limits = false;
@@ -85,12 +86,15 @@ class Device {
  private:
   struct State;
   Device() = default;
+  void setCallbacks(WGPUDeviceDescriptor& descriptor);
+  void watchExisting();
   void readCapabilities(const DeviceOptions& options, const WGPUAdapterInfo& info);
   std::shared_ptr<State> state_;
   WGPUDevice device_ = nullptr;
   WGPUQueue queue_ = nullptr;
   GpuCapabilities capabilities_;
   bool timestamps_ = false;
+  bool owned_ = true;
   std::unique_ptr<PipelineCache> pipelines_;
 };
 
