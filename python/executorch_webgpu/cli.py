@@ -7,6 +7,8 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from executorch_webgpu.recipes import RECIPES, ExportOptions, RecipeError, find
@@ -15,23 +17,30 @@ from executorch_webgpu.recipes import RECIPES, ExportOptions, RecipeError, find
 def show_progress(text: str, seconds: float | None) -> None:
     """One line a step, on stderr: stdout stays for results."""
     if seconds is None:
-        print(f"executorch-webgpu: {text} …", file=sys.stderr, flush=True)
+        print(f"executorch-webgpu: {text}", file=sys.stderr, flush=True)
     else:
         print(f"executorch-webgpu: {text}: {seconds:.1f} s", file=sys.stderr, flush=True)
 
 
-def quieten() -> None:
-    """torch and executorch warn about matters of their own; ETWGPU_VERBOSE=1 shows it."""
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hides warnings of torch and executorch about matters of their own; ETWGPU_VERBOSE=1 shows them."""
     if os.environ.get("ETWGPU_VERBOSE"):
+        yield
         return
-    warnings.filterwarnings("ignore")
+    disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 def export(arguments: argparse.Namespace) -> int:
     """`executorch-webgpu export RECIPE --out DIR …`"""
     recipe = find(arguments.recipe)
-    quieten()
     options = ExportOptions(
         source=arguments.source,
         bits=arguments.bits,
@@ -41,9 +50,10 @@ def export(arguments: argparse.Namespace) -> int:
         max_len=arguments.max_len,
         logits=arguments.logits,
     )
-    from executorch_webgpu import model_folder
+    with quiet():
+        from executorch_webgpu import model_folder
 
-    path = model_folder.write(recipe, options, arguments.out, show_progress)
+        path = model_folder.write(recipe, options, arguments.out, show_progress)
     print(f"{path} {path.stat().st_size:,} bytes")
     return 0
 

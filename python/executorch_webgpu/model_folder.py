@@ -28,14 +28,14 @@ MANIFEST_FORMAT = 1
 CHUNK_BYTES = 1 << 20  # a download is verified and resumed by chunks of this size
 PROGRAM = "model.pte"
 
-# Called when a step begins and when it ends: what is being done, and None or the seconds that it took.
+# Called with what is being said, and the seconds that a step took when it ends (None: it begins, or there is news).
 Progress = Callable[[str, float | None], None]
 
 
 @contextmanager
 def step(progress: Progress, text: str) -> Iterator[None]:
     """Reports a step before and after."""
-    progress(text, None)
+    progress(f"{text} …", None)
     began = time.perf_counter()
     yield
     progress(text, time.perf_counter() - began)
@@ -51,17 +51,19 @@ def export_methods(built: BuiltModel) -> dict[str, ExportedProgram]:
 
 
 def lower(programs: dict[str, ExportedProgram], constant_methods: dict):
-    """Delegates what the runtime can run. Returns executorch's EdgeProgramManager."""
+    """Delegates what the runtime can run. Returns executorch's EdgeProgramManager and the partitioner's report."""
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 
     from executorch_webgpu.partitioner import WebGPUPartitioner
 
-    return to_edge_transform_and_lower(
+    partitioner = WebGPUPartitioner()
+    lowered = to_edge_transform_and_lower(
         programs,
-        partitioner=[WebGPUPartitioner()],
+        partitioner=[partitioner],
         constant_methods=constant_methods,
         compile_config=EdgeCompileConfig(_check_ir_validity=False),
     )
+    return lowered, partitioner.report()
 
 
 def upper_bound(size, program: ExportedProgram) -> int:
@@ -114,10 +116,10 @@ def describe_file(path: Path, root: Path) -> dict:
 def versions() -> dict:
     """Of what made the file."""
     from executorch_webgpu import __version__
-    from executorch_webgpu.backend import PAYLOAD_VERSION
+    from executorch_webgpu.lowering.payload import VERSION
 
     packages = {name: metadata.version(name) for name in ("executorch", "torch")}
-    return {"exporter": __version__, "payload": PAYLOAD_VERSION, **packages}
+    return {"exporter": __version__, "payload": VERSION, **packages}
 
 
 def variant_name(weights: dict) -> str:
@@ -135,7 +137,8 @@ def write_manifest(folder: Path, recipe: Recipe, built: BuiltModel, needed: dict
     names = sorted([PROGRAM, "recipe.json", "README.md", *built.files])
     manifest = {
         "format": MANIFEST_FORMAT,
-        "name": recipe.name,
+        "name": built.name or recipe.name,
+        "recipe": recipe.name,
         "task": recipe.task,
         "versions": versions(),
         "chunk_bytes": CHUNK_BYTES,
@@ -174,15 +177,20 @@ def card_text(recipe: Recipe, built: BuiltModel, options: ExportOptions, size: i
     return "\n".join(lines)
 
 
+def public(options: ExportOptions) -> dict:
+    """The given options; of a source only the folder's name, for where it lies is the exporter's own business."""
+    return {k: v.resolve().name if k == "source" else v for k, v in options.given().items()}
+
+
 def command(recipe: Recipe, options: ExportOptions) -> str:
-    """The command line that makes this folder again; folders are named by their last part, or left open."""
+    """The command line that makes this folder again."""
     words = ["executorch-webgpu", "export", recipe.name, "--out", "DIR"]
-    for name, value in options.given().items():
+    for name, value in public(options).items():
         flag = "--from" if name == "source" else "--" + name.replace("_", "-")
         if name == "symmetric":
             words.append(flag if value else "--no-symmetric")
         else:
-            words += [flag, Path(value).name if name == "source" else str(value)]
+            words += [flag, str(value)]
     return " ".join(words)
 
 
@@ -199,7 +207,9 @@ def write(recipe: Recipe, options: ExportOptions, folder: Path, progress: Progre
         programs = export_methods(built)
         needed = limits(programs)
     with step(progress, "lowering to the WebGPU delegate"):
-        lowered = lower(programs, dict(built.constant_methods))
+        lowered, report = lower(programs, dict(built.constant_methods))
+    # Whoever exports should see at once what will run where, and why.
+    progress(str(report), None)
     with step(progress, "making the program"):
         program = lowered.to_executorch(ExecutorchBackendConfig(extract_delegate_segments=True))
     with step(progress, f"writing {folder}"):
@@ -212,10 +222,7 @@ def write(recipe: Recipe, options: ExportOptions, folder: Path, progress: Progre
         for name, content in built.files.items():
             (folder / name).write_bytes(content)
         (folder / "README.md").write_text(card_text(recipe, built, options, path.stat().st_size))
-        made = {
-            "recipe": recipe.name,
-            "options": {k: str(v) if k == "source" else v for k, v in options.given().items()},
-        }
+        made = {"recipe": recipe.name, "options": public(options)}
         (folder / "recipe.json").write_text(json.dumps({**made, "command": command(recipe, options)}, indent=2) + "\n")
         write_manifest(folder, recipe, built, needed)
     return path

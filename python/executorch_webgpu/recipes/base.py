@@ -59,6 +59,7 @@ class BuiltModel:
     card: Card
     weights: Mapping[str, Any]  # how the weights are stored: bits, group, symmetric, embedding_bits …
     files: Mapping[str, bytes] = field(default_factory=dict)
+    name: str = ""  # of the model, where it is not the recipe's
 
 
 @dataclass(frozen=True)

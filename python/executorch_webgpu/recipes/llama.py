@@ -130,9 +130,10 @@ def build(options: ExportOptions) -> BuiltModel:
         special_tokens(folder, raw),
         scheme,
         Card(
-            title=f"{folder.name} for executorch-webgpu",
+            title=f"{folder.resolve().name} for executorch-webgpu",
             licence="that of the model which it was made from",
-            source=f"a Hugging Face folder named {folder.name}",
+            source=f"a Hugging Face folder named {folder.resolve().name}",
         ),
         tokenizer_files(folder),
+        folder.resolve().name,
     )

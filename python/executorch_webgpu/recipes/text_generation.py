@@ -121,6 +121,7 @@ def text_model(
     scheme: Scheme,
     card: Card,
     tokenizer: Mapping[str, bytes],
+    name: str = "",
 ) -> BuiltModel:
     """The built model of a decoder."""
     return BuiltModel(
@@ -128,5 +129,6 @@ def text_model(
         constant_methods=metadata(config, tokens),
         card=card,
         weights=scheme.describe(),
+        name=name,
         files={**tokenizer, "generation_config.json": tokens.generation_config()},
     )
