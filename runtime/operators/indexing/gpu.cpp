@@ -1,0 +1,198 @@
+// Gathers and scatters along one dimension, embedding of plain and quantised tables.
+#include "runtime/graph/fused_ops.h"
+#include "runtime/operators/common/gpu_builder.h"
+#include "runtime/operators/elementwise/gpu_pointwise.h"
+
+namespace etwgpu {
+namespace {
+
+/// x viewed as [outer, size, inner] around a dimension.
+struct Around {
+  ExprId outer, size, inner;
+};
+Around around(GpuPlanContext& c, ValueId value, int dim) {
+  return {dimProduct(c, value, 0, dim), dimOf(c, value, dim),
+          dimProduct(c, value, dim + 1, int(c.graph.value(value).dims.size()))};
+}
+
+/// table is read (gather) or written (scatter) at index; dense is the other side.
+Status describeIndexed(GpuPlanContext& c, bool gather, ValueId table, int dim, ValueId index, ValueId dense) {
+  Exprs& e = c.exprs;
+  const Around a = around(c, table, dim);
+  const ExprId positions = elementCount(c, index);
+  const ExprId count = e.mul(e.mul(a.outer, positions), a.inner);
+  const std::string type(gpuStorageType(c.graph, table, c.options.precision));
+  if (type != gpuStorageType(c.graph, dense, c.options.precision))
+    return unsupported(c, "source and destination are stored in different types");
+  DispatchBuilder b(c, "indexing/gather.wgsl", type + (gather ? "_gather_baseline" : "_scatter_baseline"));
+  b.read("x", gather ? table : dense);
+  b.read("index", index);
+  b.write("y", gather ? dense : table);
+  b.flag("GATHER", gather);
+  if (gather) b.define("TYPE", type);
+  b.param("count", count);
+  b.param("inner", a.inner);
+  b.param("positions", positions);
+  b.param("size", a.size);
+  b.grid(foldedGrid(c, e.ceildiv(count, 256)));
+  return b.finish();
+}
+
+/// The dimension of the only index tensor of index / index_put, or -1.
+int soleIndex(const Node& node, size_t arg, ValueId* index) {
+  const auto* list = std::get_if<std::vector<ValueId>>(&node.args[arg]);
+  int dim = -1;
+  for (size_t i = 0; list && i < list->size(); ++i) {
+    if ((*list)[i] == kNoValue) continue;
+    if (dim >= 0) return -1;
+    dim = int(i);
+    *index = (*list)[i];
+  }
+  return dim;
+}
+
+bool isIntegerIndex(const GpuPlanContext& c, ValueId index) {
+  const DType t = c.graph.value(index).dtype;
+  return t == DType::i64 || t == DType::i32;
+}
+
+int constantDim(const GpuPlanContext& c, ExprId e, ValueId of) {
+  const int64_t rank = int64_t(c.graph.value(of).dims.size()), d = constantOf(c, e).value_or(0);
+  return int(d < 0 ? d + rank : d);
+}
+
+Status copyWhole(GpuPlanContext& c, ValueId from, ValueId to) {
+  const std::vector<ExprId> dims = c.graph.value(to).dims;
+  return elementwise::describeCopy(c, dims, {from, elementwise::broadcastLayout(c, from, dims)},
+                                   {to, Access::read_write, {}, {}});
+}
+
+Status planEmbedding(GpuPlanContext& c) {
+  const NodeArgs args(c.node());
+  ETWGPU_TRY(args.check({0, 1}));
+  const ValueId weight = args.value(0), ids = args.value(1), y = args.output();
+  const Quantization q = c.graph.value(weight).quantization;
+  if (q.bits == 0) return describeIndexed(c, true, weight, 0, ids, y);
+  const auto rows = constantOf(c, dimOf(c, weight, 0)), columns = constantOf(c, dimOf(c, weight, 1));
+  const int per_unit = q.bits == 4 ? 8 : 4;
+  if (!rows || !columns || *columns % 32)
+    return unsupported(c, "a quantised embedding needs constant sizes, columns a multiple of 32");
+  DispatchBuilder b(c, "indexing/embedding.wgsl",
+                    format("%s_embedding_int%d_r4_baseline",
+                           std::string(gpuStorageType(c.graph, y, c.options.precision)).c_str(), q.bits));
+  b.bindTyped("words", weight, Access::read, "u32", Part::quant_words);
+  b.bindTyped("constants", weight, Access::read, q.bits == 4 ? "u32" : "f32", Part::quant_constants);
+  b.read("ids", ids);
+  b.write("y", y, 4);
+  b.define("BITS", q.bits);
+  b.define("STORE", std::string(b.storage(y)));
+  if (q.bits == 4) {
+    b.define("GROUP", q.group);
+    b.flag("AFFINE", !q.symmetric);
+  }
+  Exprs& e = c.exprs;
+  const ExprId units = e.constant(*columns / per_unit), count = e.mul(elementCount(c, ids), units);
+  b.param("count", count);
+  b.param("units", units);
+  b.param("rows", e.constant(*rows));
+  b.grid(foldedGrid(c, e.ceildiv(count, 64)));
+  return b.finish();
+}
+
+Status planIndex(GpuPlanContext& c) {
+  const NodeArgs args(c.node());
+  ETWGPU_TRY(args.check({0}));
+  ValueId index = kNoValue;
+  const int dim = args.count() > 1 ? soleIndex(c.node(), 1, &index) : -1;
+  if (dim < 0 || !isIntegerIndex(c, index)) return unsupported(c, "index takes one integer index tensor");
+  return describeIndexed(c, true, args.value(0), dim, index, args.output());
+}
+
+Status planIndexSelect(GpuPlanContext& c) {
+  const NodeArgs args(c.node());
+  ETWGPU_TRY(args.check({0, 2}));
+  return describeIndexed(c, true, args.value(0), constantDim(c, args.integer(1), args.value(0)), args.value(2),
+                         args.output());
+}
+
+/// Elements of `value` as the scatter reads them; a value that needs broadcasting is expanded into scratch first.
+Result<ValueId> expanded(GpuPlanContext& c, ValueId value, const std::vector<ExprId>& dims) {
+  if (c.graph.value(value).dims == dims) return value;
+  const ValueId full = c.newScratch(c.graph.value(value).dtype, dims);
+  ETWGPU_TRY(copyWhole(c, value, full));
+  return full;
+}
+
+/// Dims of the values that index_put(table, [index at dim]) takes.
+std::vector<ExprId> indexedDims(const GpuPlanContext& c, ValueId table, int dim, ValueId index) {
+  std::vector<ExprId> dims = c.graph.value(table).dims;
+  const auto& index_dims = c.graph.value(index).dims;
+  dims.erase(dims.begin() + dim);
+  dims.insert(dims.begin() + dim, index_dims.begin(), index_dims.end());
+  return dims;
+}
+
+Status planIndexPut(GpuPlanContext& c) {
+  const NodeArgs args(c.node());
+  ETWGPU_TRY(args.check({0, 2}));
+  ValueId index = kNoValue;
+  const int dim = soleIndex(c.node(), 1, &index);
+  if (dim < 0 || !isIntegerIndex(c, index)) return unsupported(c, "index_put takes one integer index tensor");
+  if (args.flag(3)) return unsupported(c, "index_put with accumulate");
+  const ValueId table = args.value(0), y = args.output();
+  ETWGPU_TRY(copyWhole(c, table, y));
+  ETWGPU_ASSIGN(const ValueId value, expanded(c, args.value(2), indexedDims(c, table, dim, index)));
+  return describeIndexed(c, false, y, dim, index, value);
+}
+
+Status planStateIndexPut(GpuPlanContext& c) {
+  const NodeArgs args(c.node());
+  ETWGPU_TRY(args.check({kStateIndexPutState, kStateIndexPutIndex, kStateIndexPutValue}, 0));
+  const ValueId state = args.value(kStateIndexPutState), index = args.value(kStateIndexPutIndex);
+  const int dim = constantDim(c, args.integer(kStateIndexPutDim), state);
+  ETWGPU_ASSIGN(const ValueId value, expanded(c, args.value(kStateIndexPutValue), indexedDims(c, state, dim, index)));
+  return describeIndexed(c, false, state, dim, index, value);
+}
+
+/// slice_scatter(x, source, dim, start, end, step): end follows from the source's size.
+Status planSliceScatter(GpuPlanContext& c) {
+  const NodeArgs args(c.node());
+  ETWGPU_TRY(args.check({0, 1}));
+  const ValueId x = args.value(0), source = args.value(1), y = args.output();
+  Exprs& e = c.exprs;
+  const int dim = args.integer(2).valid() ? constantDim(c, args.integer(2), x) : 0;
+  ExprId start = args.integer(3).valid() ? args.integer(3) : e.constant(0);
+  if (e.bounds(start).min < 0) {
+    if (e.bounds(start).max >= 0) return unsupported(c, "slice_scatter with a start that may be of either sign");
+    start = e.binary(ExprOp::max, e.add(start, dimOf(c, x, dim)), e.constant(0));
+  }
+  const ExprId step = args.integer(5).valid() ? args.integer(5) : e.constant(1);
+  ETWGPU_TRY(copyWhole(c, x, y));
+  const std::vector<ExprId> dims = c.graph.value(source).dims;
+  std::vector<ExprId> strides = elementwise::contiguousStrides(e, c.graph.value(y).dims);
+  const ExprId offset = e.mul(start, strides[size_t(dim)]);
+  strides[size_t(dim)] = e.mul(strides[size_t(dim)], step);
+  return elementwise::describeCopy(c, dims, {source, elementwise::broadcastLayout(c, source, dims)},
+                                   {y, Access::read_write, strides, offset});
+}
+
+/// copy(x, source): source broadcast to x's shape, in x's dtype.
+Status planCopy(GpuPlanContext& c) {
+  const NodeArgs args(c.node());
+  ETWGPU_TRY(args.check({0, 1}));
+  return copyWhole(c, args.value(1), args.output());
+}
+
+}  // namespace
+
+void registerIndexingGpu(GpuRegistry& registry) {
+  registry.add("aten.embedding.default", planEmbedding);
+  registry.add("aten.index.Tensor", planIndex);
+  registry.add("aten.index_select.default", planIndexSelect);
+  registry.add("aten.index_put.default", planIndexPut);
+  registry.add("aten.slice_scatter.default", planSliceScatter);
+  registry.add("aten.copy.default", planCopy);
+  registry.add(kStateIndexPut, planStateIndexPut);
+}
+
+}  // namespace etwgpu
