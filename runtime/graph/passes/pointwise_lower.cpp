@@ -397,10 +397,14 @@ class Lowering {
 
 }  // namespace
 
+std::optional<Node> loweredToPointwise(Graph& graph, const Node& node) {
+  if (node.outputs.size() != 1 || node.outputs[0] == kNoValue || node.pointwise) return {};
+  return Lowering(graph, node).run();
+}
+
 Status lowerPointwise(Graph& graph) {
   for (Node& node : graph.nodes) {
-    if (node.outputs.size() != 1 || node.outputs[0] == kNoValue || node.pointwise) continue;
-    if (auto lowered = Lowering(graph, node).run()) node = std::move(*lowered);
+    if (auto lowered = loweredToPointwise(graph, node)) node = std::move(*lowered);
   }
   return {};
 }
