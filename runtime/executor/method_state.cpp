@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "runtime/executor/program_kernels.h"
+
 namespace etwgpu {
 namespace {
 
@@ -46,6 +48,11 @@ ResolvedOperator resolveOperator(const OperatorName& op) {
   if (r.primitive) return r;
   r.name = findKernelName(op.name, op.overload);
   if (r.name) r.kernel = findCpuKernel(r.name->kernel);
+  if (r.kernel) return r;
+  if (const ProgramKernel* k = findProgramKernel(op.name, op.overload)) {
+    r.name = &k->name;
+    r.kernel = k->kernel;
+  }
   return r;
 }
 

@@ -1,0 +1,186 @@
+"""The native runtime: loads a `.pte` and runs it on the GPU (WebGPU by Dawn) or the CPU.
+
+    from executorch_webgpu.runtime import load
+
+    session = load("model.pte", device="webgpu")
+    (y,) = session.forward(x)  # numpy or torch in, the same out
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from executorch_webgpu import _native
+from executorch_webgpu.errors import ExecuTorchWebGPUError
+
+__all__ = ["ExecuTorchWebGPUError", "MethodSpec", "Session", "ValueSpec", "inspect_program", "load"]
+
+DEFAULT_MEMORY_CAP = 4 << 30
+
+
+@dataclass(frozen=True)
+class ValueSpec:
+    """An input or output: `kind` is tensor, int, float, bool, str or none; `sizes` are upper bounds where dynamic."""
+
+    kind: str
+    dtype: str | None = None
+    sizes: tuple[int, ...] = ()
+    dynamic: bool = False
+
+    @staticmethod
+    def from_native(spec: dict[str, Any]) -> ValueSpec:
+        sizes = tuple(spec.get("sizes", ()))
+        return ValueSpec(spec["kind"], spec.get("dtype"), sizes, spec.get("dynamic", False))
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """A method of a program. Constant ones (metadata such as get_eos_ids) have their `values` here."""
+
+    name: str
+    inputs: tuple[ValueSpec, ...]
+    outputs: tuple[ValueSpec, ...]
+    constant: bool = False
+    values: tuple[Any, ...] = ()
+
+
+def _is_torch(value: Any) -> bool:
+    return type(value).__module__.split(".")[0] == "torch"
+
+
+def _to_native(value: Any) -> Any:
+    if _is_torch(value):
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":
+            return value.contiguous()  # by DLPack: numpy has no bfloat16
+        value = value.numpy()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        # ascontiguousarray makes a vector of a 0-d array
+        return value if value.flags.c_contiguous else np.ascontiguousarray(value)
+    return value
+
+
+class Session:
+    """A loaded program. Calls of one session run one after another, from whatever thread they come."""
+
+    def __init__(self, native: _native.Session) -> None:
+        self._native = native
+        self.methods: dict[str, MethodSpec] = {}
+        for m in native.methods():
+            inputs, outputs = (tuple(ValueSpec.from_native(v) for v in m[k]) for k in ("inputs", "outputs"))
+            self.methods[m["name"]] = MethodSpec(m["name"], inputs, outputs, m["constant"], tuple(m["values"]))
+
+    def run(self, method: str, *inputs: Any) -> list[Any]:
+        """Runs a method. Inputs: numpy arrays, torch tensors, ints, floats, bools. Outputs are torch tensors where an input
+        is one, else numpy arrays (bfloat16 as uint16 bits). InvalidArgumentError for inputs that the method does not take."""
+        use_torch = any(map(_is_torch, inputs))
+        outputs = self._native.run(method, [_to_native(v) for v in inputs])
+        if not use_torch:
+            return outputs
+        import torch
+
+        return [torch.from_numpy(o) if isinstance(o, np.ndarray) else o for o in outputs]
+
+    def forward(self, *inputs: Any) -> list[Any]:
+        """run("forward", …)"""
+        return self.run("forward", *inputs)
+
+    def constant(self, method: str) -> Any:
+        """The value of a constant method ("get_max_seq_len"), or the list of its values if there are several; None without
+        such a method."""
+        spec = self.methods.get(method)
+        if spec is None or not spec.constant:
+            return None
+        return spec.values[0] if len(spec.values) == 1 else list(spec.values)
+
+    def reset(self) -> None:
+        """All states (KV caches, mutable buffers) back to their initial values."""
+        self._native.reset()
+
+    def memory_report(self) -> dict[str, int]:
+        """Bytes of weights, state, arena and the rest; `arena_without_reuse` for comparison."""
+        return self._native.memory_report()
+
+    @property
+    def last_stats(self) -> dict[str, int]:
+        """Dispatches, submits and bytes moved by the last run()."""
+        return self._native.last_stats()
+
+    @property
+    def capabilities(self) -> dict[str, Any] | None:
+        """Of the GPU; None on the CPU."""
+        return self._native.capabilities()
+
+    def inspect(self) -> dict[str, Any]:
+        """What is in the program: see `executorch-webgpu inspect`."""
+        return json.loads(self._native.inspect_json())
+
+
+def _get_proc_address() -> int:
+    """The address of wgpuGetProcAddress in the Dawn that the package wgpudawn brings."""
+    from wgpudawn import _lib
+
+    return int(_lib.ffi.cast("uintptr_t", _lib.ffi.addressof(_lib.lib, "wgpuGetProcAddress")))
+
+
+def _data_files(data: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
+    return [os.fspath(data)] if isinstance(data, str | os.PathLike) else [os.fspath(d) for d in data]
+
+
+def load(
+    path: str | os.PathLike,
+    device: str = "webgpu",
+    *,
+    data: str | os.PathLike | Iterable[str | os.PathLike] = (),
+    precision: str = "f32",
+    activations: str = "auto",
+    threads: int | None = None,
+    max_tier: str = "subgroup_matrix",
+    memory_cap: int = DEFAULT_MEMORY_CAP,
+    disable_passes: str | None = None,
+    default_limits: bool = False,
+    progress: Callable[[int, int], bool | None] | None = None,
+) -> Session:
+    """Loads a program.
+
+    data: `.ptd` files with weights. precision: "f32" or "f16" (of intermediates on the GPU). activations: how the CPU
+    multiplies quantised weights, "auto", "exact", "int16" or "int8". threads: of the CPU, default all. max_tier: the highest
+    tier of GPU kernels, "baseline", "f16", "subgroups" or "subgroup_matrix". memory_cap: refuse programs that need more
+    bytes. disable_passes: names of graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits: WebGPU's
+    default limits even where the device offers more. progress: called with bytes read and their total; returning False cancels.
+
+    Raises a subclass of ExecuTorchWebGPUError.
+    """
+    if threads is None:
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if disable_passes is None:
+        disable_passes = os.environ.get("ETWGPU_DISABLE_PASSES", "")
+    native = _native.load(
+        os.fspath(path),
+        _data_files(data),
+        device,
+        _get_proc_address() if device == "webgpu" else 0,
+        precision,
+        activations,
+        threads,
+        max_tier,
+        memory_cap,
+        disable_passes,
+        default_limits,
+        progress,
+    )
+    return Session(native)
+
+
+def inspect_program(path: str | os.PathLike, data: Iterable[str | os.PathLike] = ()) -> dict[str, Any]:
+    """The report on a program, whether or not this runtime could run it: nothing but the program itself is read."""
+    return json.loads(_native.inspect(str(Path(path)), _data_files(data)))

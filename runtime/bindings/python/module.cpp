@@ -1,0 +1,334 @@
+// executorch_webgpu._native: the runtime for Python. python/executorch_webgpu/runtime.py is what users see.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "runtime/bindings/python/upload_source.h"
+#include "runtime/executor/session.h"
+#include "runtime/program/sources.h"
+#include "runtime/webgpu/device.h"
+#include "runtime/webgpu/gpu_backend.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace etwgpu {
+namespace {
+
+/// Becomes the class of executorch_webgpu.errors that belongs to the code.
+struct RuntimeFailure : std::exception {
+  explicit RuntimeFailure(Status s) : status(std::move(s)) {}
+  const char* what() const noexcept override { return status.message().c_str(); }
+  Status status;
+};
+
+void check(const Status& status) {
+  if (!status.ok()) throw RuntimeFailure(status);
+}
+template <class T>
+T unwrap(Result<T> result) {
+  check(result.status());
+  return std::move(result).value();
+}
+
+template <class T>
+T enumFrom(const std::string& what, const std::string& name, std::initializer_list<std::pair<const char*, T>> names) {
+  std::string known;
+  for (const auto& [n, value] : names) {
+    if (name == n) return value;
+    known += (known.empty() ? "" : ", ") + std::string(n);
+  }
+  throw RuntimeFailure({Code::invalid_argument, what + " is '" + name + "', known are " + known});
+}
+
+DType dtypeOf(const nb::dlpack::dtype& t) {
+  using C = nb::dlpack::dtype_code;
+  if (t.lanes == 1) {
+    const auto code = C(t.code);
+    if (code == C::Float && t.bits == 32) return DType::f32;
+    if (code == C::Float && t.bits == 16) return DType::f16;
+    if (code == C::Float && t.bits == 64) return DType::f64;
+    if (code == C::Bfloat && t.bits == 16) return DType::bf16;
+    if (code == C::Int && t.bits == 64) return DType::i64;
+    if (code == C::Int && t.bits == 32) return DType::i32;
+    if (code == C::Int && t.bits == 16) return DType::i16;
+    if (code == C::Int && t.bits == 8) return DType::i8;
+    if (code == C::UInt && t.bits == 8) return DType::u8;
+    if (code == C::Bool && t.bits == 8) return DType::boolean;
+  }
+  throw RuntimeFailure({Code::invalid_argument, "arrays of this dtype are not supported"});
+}
+
+nb::dlpack::dtype dlpackType(DType t) {
+  using C = nb::dlpack::dtype_code;
+  const C code = t == DType::boolean ? C::Bool
+                 : t == DType::bf16  ? C::UInt  // numpy has no bfloat16: the bits
+                 : isFloating(t)     ? C::Float
+                 : t == DType::u8    ? C::UInt
+                                     : C::Int;
+  return {uint8_t(code), uint8_t(dtypeSize(t) * 8), 1};
+}
+
+nb::object toPython(OutputValue value) {
+  if (auto* t = std::get_if<HostTensor>(&value)) {
+    auto* owned = new HostTensor(std::move(*t));
+    const nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<HostTensor*>(p); });
+    std::vector<size_t> shape(owned->sizes.begin(), owned->sizes.end());
+    static uint8_t nothing = 0;
+    void* data = owned->bytes.empty() ? &nothing : owned->bytes.data();
+    return nb::cast(nb::ndarray<nb::numpy>(data, shape.size(), shape.data(), owner, nullptr, dlpackType(owned->dtype)));
+  }
+  if (const auto* i = std::get_if<int64_t>(&value)) return nb::int_(*i);
+  if (const auto* d = std::get_if<double>(&value)) return nb::float_(*d);
+  if (const auto* b = std::get_if<bool>(&value)) return nb::bool_(*b);
+  if (const auto* s = std::get_if<std::string>(&value)) return nb::str(s->c_str(), s->size());
+  return nb::none();
+}
+
+nb::list specs(const std::vector<ValueSpec>& values) {
+  static constexpr const char* kKinds[] = {"none", "tensor", "int", "float", "bool", "str"};
+  nb::list out;
+  for (const ValueSpec& v : values) {
+    nb::dict d;
+    d["kind"] = kKinds[size_t(v.kind)];
+    if (v.kind == ValueSpec::Kind::tensor) {
+      d["dtype"] = scalarTypeName(v.scalar_type);
+      d["sizes"] = nb::cast(v.sizes);
+      d["dynamic"] = v.dynamic;
+    }
+    out.append(d);
+  }
+  return out;
+}
+
+class NativeSession {
+ public:
+  static NativeSession* load(const std::string& path, const std::vector<std::string>& data_files,
+                             const std::string& device, uintptr_t get_proc_address, const std::string& precision,
+                             const std::string& activations, int threads, const std::string& max_tier,
+                             uint64_t memory_cap, const std::string& disabled_passes, bool default_limits,
+                             nb::object progress) {
+    auto self = std::make_unique<NativeSession>();
+    LoadOptions options;
+    options.device = enumFrom<DeviceKind>("device", device, {{"webgpu", DeviceKind::webgpu}, {"cpu", DeviceKind::cpu}});
+    options.precision = enumFrom<Precision>("precision", precision, {{"f32", Precision::f32}, {"f16", Precision::f16}});
+    options.activations = enumFrom<Activations>("activations", activations,
+                                                {{"auto", Activations::automatic},
+                                                 {"exact", Activations::exact},
+                                                 {"int16", Activations::int16},
+                                                 {"int8", Activations::int8}});
+    options.max_tier = enumFrom<Tier>("max_tier", max_tier,
+                                      {{"baseline", Tier::baseline},
+                                       {"f16", Tier::f16},
+                                       {"subgroups", Tier::subgroups},
+                                       {"subgroup_matrix", Tier::subgroup_matrix}});
+    options.threads = threads;
+    options.memory_cap = memory_cap;
+    options.disabled_passes = disabled_passes;
+    SessionConfig config;
+    config.options = options;
+    if (options.device == DeviceKind::webgpu) {
+      check(loadWebGpu(reinterpret_cast<WGPUProcGetProcAddress>(get_proc_address)));
+      DeviceOptions device_options;
+      device_options.default_limits = default_limits;
+      nb::gil_scoped_release release;
+      self->device_ = unwrap(runBlocking(Device::create(device_options)));
+      config.backend = makeGpuBackend(*self->device_, options);
+    } else {
+      config.backend = makeCpuBackend(options);
+    }
+    config.source = self->open(path);
+    for (const std::string& file : data_files) config.data_files.push_back(self->open(file));
+    nb::python_error* raised = nullptr;  // by the callback: passed on when the load has ended
+    if (!progress.is_none()) {
+      config.progress = [&](uint64_t done, uint64_t total) {
+        nb::gil_scoped_acquire acquire;
+        try {
+          const nb::object answer = progress(done, total);
+          return answer.is_none() || nb::cast<bool>(nb::bool_(answer));
+        } catch (nb::python_error& e) {
+          raised = new nb::python_error(std::move(e));
+          return false;
+        }
+      };
+    }
+    Result<std::unique_ptr<Session>> loaded;
+    {
+      nb::gil_scoped_release release;
+      loaded = self->drive(Session::load(std::move(config)));
+    }
+    if (raised) {
+      const std::unique_ptr<nb::python_error> owner(raised);
+      throw nb::python_error(std::move(*owner));
+    }
+    self->session_ = unwrap(std::move(loaded));
+    return self.release();
+  }
+
+  nb::list run(const std::string& method, const nb::list& inputs) {
+    std::vector<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>> arrays;  // keep the bytes alive
+    std::vector<Input> converted;
+    for (nb::handle h : inputs) converted.push_back(toInput(h, arrays));
+    Result<std::vector<OutputValue>> result;
+    {
+      nb::gil_scoped_release release;
+      const std::lock_guard lock(mutex_);
+      result = drive(session_->run(method, std::move(converted)));
+    }
+    nb::list out;
+    for (OutputValue& v : unwrap(std::move(result))) out.append(toPython(std::move(v)));
+    return out;
+  }
+
+  void reset() {
+    nb::gil_scoped_release release;
+    const std::lock_guard lock(mutex_);
+    check(drive(session_->reset()));
+  }
+
+  nb::list methods() const {
+    nb::list out;
+    for (const MethodSpec& m : session_->methods()) {
+      nb::dict d;
+      d["name"] = m.name;
+      d["inputs"] = specs(m.inputs);
+      d["outputs"] = specs(m.outputs);
+      d["constant"] = m.constant;
+      nb::list values;
+      for (const OutputValue& v : m.values) values.append(toPython(v));
+      d["values"] = values;
+      out.append(d);
+    }
+    return out;
+  }
+
+  nb::dict memory() const {
+    const MemoryReport m = session_->memory();
+    nb::dict d;
+    d["weights"] = m.weights;
+    d["state"] = m.state;
+    d["arena"] = m.arena;
+    d["other"] = m.other;
+    d["arena_without_reuse"] = m.arena_without_reuse;
+    return d;
+  }
+
+  nb::dict stats() const {
+    const ExecuteStats& s = session_->lastStats();
+    nb::dict d;
+    d["dispatches"] = s.dispatches;
+    d["submits"] = s.submits;
+    d["read_back_bytes"] = s.read_back_bytes;
+    d["upload_bytes"] = s.upload_bytes;
+    return d;
+  }
+
+  /// None on the CPU.
+  nb::object capabilities() const {
+    if (!device_) return nb::none();
+    const GpuCapabilities& c = device_->capabilities();
+    nb::dict d;
+    d["vendor"] = c.vendor;
+    d["architecture"] = c.architecture;
+    d["description"] = c.description;
+    d["f16"] = c.f16;
+    d["subgroups"] = c.subgroups;
+    d["subgroup_matrix"] = c.subgroup_matrix;
+    d["max_binding_bytes"] = c.max_binding_bytes;
+    d["max_buffer_bytes"] = c.max_buffer_bytes;
+    return d;
+  }
+
+  std::string inspectJson() const { return session_->inspectJson(); }
+
+ private:
+  std::unique_ptr<DataSource> open(const std::string& path) {
+    std::unique_ptr<DataSource> file = unwrap(openFileSource(path));
+    if (!device_) return file;
+    return std::make_unique<UploadSource>(std::move(file), *device_);
+  }
+
+  template <class T>
+  T drive(Task<T> task) {
+    if (device_) return runBlocking(std::move(task));
+    task.start();
+    if (!task.done()) return T(Status(Code::internal, "a task on the CPU did not end"));
+    return task.take();
+  }
+
+  static Input toInput(nb::handle h, std::vector<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>& arrays) {
+    if (nb::isinstance<nb::bool_>(h)) return nb::cast<bool>(h);
+    if (nb::isinstance<nb::int_>(h)) {
+      int64_t i = 0;
+      if (!nb::try_cast(h, i))
+        throw RuntimeFailure({Code::invalid_argument, "an integer input does not fit into 64 bits"});
+      return i;
+    }
+    if (nb::isinstance<nb::float_>(h)) return nb::cast<double>(h);
+    nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> array;
+    if (!nb::try_cast(h, array)) {
+      throw RuntimeFailure({Code::invalid_argument, "inputs are numbers or contiguous arrays on the CPU, got " +
+                                                        std::string(nb::str(h.type()).c_str())});
+    }
+    TensorView view;
+    view.dtype = dtypeOf(array.dtype());
+    for (size_t d = 0; d < array.ndim(); ++d) view.sizes.push_back(int64_t(array.shape(d)));
+    view.data = const_cast<void*>(array.data());  // inputs are read only
+    arrays.push_back(std::move(array));
+    return view;
+  }
+
+  std::unique_ptr<Device> device_;  // outlives what is on it
+  std::unique_ptr<Session> session_;
+  std::mutex mutex_;
+};
+
+/// The report on a program without loading weights.
+std::string inspect(const std::string& path, const std::vector<std::string>& data_files) {
+  SessionConfig config;
+  config.inspect_only = true;
+  config.source = unwrap(openFileSource(path));
+  for (const std::string& file : data_files) config.data_files.push_back(unwrap(openFileSource(file)));
+  Task<Result<std::unique_ptr<Session>>> task = Session::load(std::move(config));
+  task.start();
+  if (!task.done()) throw RuntimeFailure({Code::internal, "reading a file did not end"});
+  return unwrap(task.take())->inspectJson();
+}
+
+}  // namespace
+}  // namespace etwgpu
+
+NB_MODULE(_native, m) {
+  using namespace etwgpu;
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const RuntimeFailure& e) {
+      const std::string code(codeName(e.status.code()));
+      const nb::object type = nb::module_::import_("executorch_webgpu.errors").attr("error_class")(code);
+      PyErr_SetString(type.ptr(), e.what());
+    }
+  });
+  nb::class_<NativeSession>(m, "Session")
+      .def("run", &NativeSession::run, "method"_a, "inputs"_a)
+      .def("reset", &NativeSession::reset)
+      .def("methods", &NativeSession::methods)
+      .def("memory_report", &NativeSession::memory)
+      .def("last_stats", &NativeSession::stats)
+      .def("capabilities", &NativeSession::capabilities)
+      .def("inspect_json", &NativeSession::inspectJson);
+  m.def("load", &NativeSession::load, nb::rv_policy::take_ownership, "path"_a, "data_files"_a, "device"_a,
+        "get_proc_address"_a, "precision"_a, "activations"_a, "threads"_a, "max_tier"_a, "memory_cap"_a,
+        "disabled_passes"_a, "default_limits"_a, "progress"_a.none());
+  m.def("inspect", &inspect, "path"_a, "data_files"_a);
+  m.def("error_codes", [] {
+    std::vector<std::string> names;
+    for (int i = 0; i < kCodeCount; ++i) names.emplace_back(codeName(Code(i)));
+    return names;
+  });
+}
