@@ -1,0 +1,138 @@
+"""`executorch-webgpu inspect model.pte`: methods, delegates, operators, weights by scheme, islands, memory at the bounds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from executorch_webgpu.errors import ExecuTorchWebGPUError
+
+
+def _bytes(count: int) -> str:
+    """1,234 B, 12.3 KB, 45.6 MB"""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e4)):
+        if count >= size:
+            return f"{count / (1e3 if unit == 'KB' else size):.1f} {unit}"
+    return f"{count:,} B"
+
+
+def _spec(spec: dict[str, Any]) -> str:
+    if spec["kind"] != "tensor":
+        return spec["kind"]
+    sizes = ", ".join(map(str, spec["sizes"]))
+    return f"{spec['dtype']}[{'up to ' if spec['dynamic'] else ''}{sizes}]"
+
+
+def _table(rows: list[tuple[str, ...]], indent: str) -> list[str]:
+    """Columns side by side; the last one is right-aligned nowhere, numbers come as text."""
+    if not rows:
+        return []
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+    return [indent + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _counts(counts: dict[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} × {count}" for name, count in ordered)
+
+
+def _delegate(index: int, delegate: dict[str, Any]) -> list[str]:
+    lines = [f"  delegate {index}: {delegate['id']}, payload {_bytes(delegate['payload_bytes'])}"]
+    if "error" in delegate:
+        lines.append(f"    error: {delegate['error']}")
+    if "operators" not in delegate:
+        return lines
+    lines.append(f"    made by {delegate['exporter']}; {delegate['nodes']} nodes")
+    for symbol in delegate["symbols"]:
+        lines.append(f"    {symbol['name']} from {symbol['min']} to {symbol['max']}")
+    lines.append(f"    operators: {_counts(delegate['operators'])}")
+    if "fused_operators" in delegate:
+        lines.append(f"    after fusion: {_counts(delegate['fused_operators'])}")
+    rows = [(s, f"{w['tensors']} tensors", _bytes(w["bytes"])) for s, w in delegate["weights"].items()]
+    if rows:
+        lines.append("    weights:")
+        lines += _table(rows, "      ")
+    if delegate["state_bytes"]:
+        lines.append(f"    state: {_bytes(delegate['state_bytes'])}")
+    if "arena_bytes" in delegate:
+        without = _bytes(delegate["arena_without_reuse"])
+        lines.append(f"    arena at the bounds: {_bytes(delegate['arena_bytes'])} (without reuse {without})")
+    return lines
+
+
+def _method(method: dict[str, Any]) -> list[str]:
+    signature = f"({', '.join(map(_spec, method['inputs']))}) -> ({', '.join(map(_spec, method['outputs']))})"
+    lines = [f"method {method['name']}{signature}"]
+    kinds: dict[str, int] = {}
+    for i in method["instructions"]:
+        name = i["kind"] if i["kind"] != "kernel" else "kernel call"
+        kinds[name] = kinds.get(name, 0) + 1
+    lines.append(f"  instructions: {_counts(kinds) or 'none'}")
+    calls: dict[tuple[str, str], int] = {}
+    for i in method["instructions"]:
+        if i["kind"] == "kernel":
+            calls[i["operator"], i["served_by"]] = calls.get((i["operator"], i["served_by"]), 0) + 1
+    if calls:
+        lines.append("  kernel calls:")
+        served = {"nothing": "NO KERNEL", "kernel": "CPU kernel", "primitive": "primitive"}
+        lines += _table([(op, f"× {n}", served[by]) for (op, by), n in sorted(calls.items())], "    ")
+    for k, delegate in enumerate(method["delegates"]):
+        lines += _delegate(k, delegate)
+    for island in method["islands"]:
+        operators = ", ".join(island["operators"])
+        copied = _bytes(island["bytes_copied"])
+        lines.append(f"  island on the CPU, instructions {island['first']} to {island['last']}: {operators}; copies {copied}")
+    if method["arenas"]:
+        lines.append(f"  arenas on the host: {', '.join(map(_bytes, method['arenas']))}")
+    return lines
+
+
+def render(report: dict[str, Any], graph: bool = False) -> str:
+    """The report as text; with `graph` the delegates' graphs too."""
+    lines = [f"{report['file']}: {_bytes(report['file_bytes'])}", ""]
+    constants = [m for m in report["methods"] if m["constant"]]
+    for method in report["methods"]:
+        if not method["constant"]:
+            lines += [*_method(method), ""]
+    if constants:
+        lines.append("constants")
+        rows = [(m["name"], ", ".join(str(v) for v in m["values"])) for m in constants]
+        lines += [*_table(rows, "  "), ""]
+    memory = report["memory"]
+    lines.append("memory")
+    lines += _table([(k, _bytes(v)) for k, v in memory.items()], "  ")
+    if report["missing_operators"]:
+        lines += ["", f"no kernel for: {_counts(report['missing_operators'])}"]
+    if report["missing_data"]:
+        lines += ["", "data in no file given: " + ", ".join(report["missing_data"]) + " (give the .ptd with --data)"]
+    if graph:
+        for method in report["methods"]:
+            for k, delegate in enumerate(method["delegates"]):
+                lines += ["", f"graph of {method['name']}, delegate {k}", delegate.get("graph", "(none)")]
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="executorch-webgpu inspect", description=__doc__)
+    parser.add_argument("program", type=Path, help="a .pte file")
+    parser.add_argument("--data", type=Path, action="append", default=[], metavar="PTD", help="a .ptd file; repeatable")
+    parser.add_argument("--json", action="store_true", help="the whole report as JSON")
+    parser.add_argument("--graph", action="store_true", help="also the delegates' graphs as text")
+    arguments = parser.parse_args(argv)
+    try:
+        from executorch_webgpu.runtime import inspect_program
+
+        report = inspect_program(arguments.program, arguments.data)
+    except ExecuTorchWebGPUError as error:
+        print(f"executorch-webgpu: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(report, indent=1, ensure_ascii=False) if arguments.json else render(report, arguments.graph))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
