@@ -1,0 +1,166 @@
+#include "runtime/operators/attention/cpu_attend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "runtime/operators/matmul/cpu_gemm.h"
+#include "runtime/operators/normalization/cpu.h"
+#include "runtime/operators/reduction/cpu.h"
+
+namespace etwgpu::cpu {
+namespace {
+
+constexpr int64_t kKeys = 64;  // of a block
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+/// Up to so many rows the keys are read where they lie; more rows repay packing them into panels.
+constexpr int64_t kDirectRows = 8;
+
+/// scores[r][j] = q[r] · k[j] for R rows; a key is read once for all of them.
+template <int R>
+ETWGPU_KERNEL void dotKeys(const float* q, const float* k, int64_t k_stride, int64_t n, int64_t D, float* scores) {
+  for (int64_t j = 0; j < n; ++j, k += k_stride) {
+    VF acc[R];
+    for (auto& a : acc) a = splat(0.f);
+    int64_t i = 0;
+    for (; i + kLanes <= D; i += kLanes) {
+      const VF kv = hn::LoadU(DF(), k + i);
+      for (int r = 0; r < R; ++r) acc[r] = madd(kv, hn::LoadU(DF(), q + r * D + i), acc[r]);
+    }
+    for (int r = 0; r < R; ++r) {
+      float s = hn::ReduceSum(DF(), acc[r]);
+      for (int64_t t = i; t < D; ++t) s += k[t] * q[r * D + t];
+      scores[r * kKeys + j] = s;
+    }
+  }
+}
+
+/// out[r] += p[r] · V for R rows.
+template <int R>
+ETWGPU_KERNEL void addValues(const float* p, const float* v, int64_t v_stride, int64_t n, int64_t Dv, float* out) {
+  int64_t c = 0;
+  for (; c + 2 * kLanes <= Dv; c += 2 * kLanes) {
+    VF acc[R][2];
+    for (int r = 0; r < R; ++r) {
+      acc[r][0] = hn::LoadU(DF(), out + r * Dv + c);
+      acc[r][1] = hn::LoadU(DF(), out + r * Dv + c + kLanes);
+    }
+    const float* row = v + c;
+    for (int64_t j = 0; j < n; ++j, row += v_stride) {
+      const VF v0 = hn::LoadU(DF(), row), v1 = hn::LoadU(DF(), row + kLanes);
+      for (int r = 0; r < R; ++r) {
+        const VF x = splat(p[r * kKeys + j]);
+        acc[r][0] = madd(v0, x, acc[r][0]);
+        acc[r][1] = madd(v1, x, acc[r][1]);
+      }
+    }
+    for (int r = 0; r < R; ++r) {
+      hn::StoreU(acc[r][0], DF(), out + r * Dv + c);
+      hn::StoreU(acc[r][1], DF(), out + r * Dv + c + kLanes);
+    }
+  }
+  for (; c < Dv; ++c)
+    for (int r = 0; r < R; ++r)
+      for (int64_t j = 0; j < n; ++j) out[r * Dv + c] += p[r * kKeys + j] * v[j * v_stride + c];
+}
+
+/// f<R>(first row) over all rows, four at a time.
+template <class Fn4, class Fn3, class Fn2, class Fn1>
+void byRows(int64_t rows, Fn4 four, Fn3 three, Fn2 two, Fn1 one) {
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) four(r);
+  if (rows - r == 3) three(r);
+  if (rows - r == 2) two(r);
+  if (rows - r == 1) one(r);
+}
+
+class Tile {
+ public:
+  Tile(const AttentionHead& head, std::span<const AttentionRow> rows)
+      : h_(head), rows_(rows), R_(int64_t(rows.size())), q_(size_t(R_ * h_.D)), scores_(size_t(R_ * kKeys)),
+        acc_(size_t(R_ * h_.Dv), 0.f), product_(R_ > kDirectRows ? size_t(R_ * h_.Dv) : 0),
+        max_(rows.size(), kMinusInfinity), sum_(rows.size(), 0.f) {
+    for (int64_t r = 0; r < R_; ++r)
+      scaleRow(rows[size_t(r)].q, h_.scale, 0.f, nullptr, nullptr, q_.data() + r * h_.D, h_.D);
+  }
+
+  void run() {
+    int64_t begin = INT64_MAX, end = 0;
+    for (const AttentionRow& r : rows_) {
+      if (r.begin >= r.end) continue;
+      begin = std::min(begin, r.begin);
+      end = std::max(end, r.end);
+    }
+    for (int64_t j = begin; j < end; j += kKeys) block(j, std::min(kKeys, end - j));
+    for (int64_t r = 0; r < R_; ++r) {
+      const float s = sum_[size_t(r)];
+      scaleRow(acc_.data() + r * h_.Dv, s != 0 ? 1.f / s : 0.f, 0.f, nullptr, nullptr, rows_[size_t(r)].out, h_.Dv);
+    }
+  }
+
+ private:
+  void block(int64_t j, int64_t n) {
+    const float *k = h_.k + j * h_.k_stride, *v = h_.v + j * h_.v_stride;
+    float *s = scores_.data(), *acc = acc_.data();
+    const float* q = q_.data();
+    const int64_t D = h_.D, Dv = h_.Dv, ks = h_.k_stride, vs = h_.v_stride;
+    if (R_ <= kDirectRows) {
+      byRows(R_, [&](int64_t r) { dotKeys<4>(q + r * D, k, ks, n, D, s + r * kKeys); },
+             [&](int64_t r) { dotKeys<3>(q + r * D, k, ks, n, D, s + r * kKeys); },
+             [&](int64_t r) { dotKeys<2>(q + r * D, k, ks, n, D, s + r * kKeys); },
+             [&](int64_t r) { dotKeys<1>(q + r * D, k, ks, n, D, s + r * kKeys); });
+    } else {
+      gemmColumns(q, D, StridedPanels(k, 1, ks, n), s, kKeys, R_, D, 0, n);
+    }
+    for (int64_t r = 0; r < R_; ++r) weigh(r, j, n);
+    if (R_ <= kDirectRows) {
+      byRows(R_, [&](int64_t r) { addValues<4>(s + r * kKeys, v, vs, n, Dv, acc + r * Dv); },
+             [&](int64_t r) { addValues<3>(s + r * kKeys, v, vs, n, Dv, acc + r * Dv); },
+             [&](int64_t r) { addValues<2>(s + r * kKeys, v, vs, n, Dv, acc + r * Dv); },
+             [&](int64_t r) { addValues<1>(s + r * kKeys, v, vs, n, Dv, acc + r * Dv); });
+      return;
+    }
+    gemmColumns(s, kKeys, StridedPanels(v, vs, 1, Dv), product_.data(), Dv, R_, n, 0, Dv);
+    for (int64_t i = 0; i < R_ * Dv; ++i) acc[i] += product_[size_t(i)];
+  }
+
+  /// Scores of row r to exp(score − maximum); what was summed so far is brought to the new maximum.
+  void weigh(int64_t r, int64_t j, int64_t n) {
+    const AttentionRow& row = rows_[size_t(r)];
+    float* s = scores_.data() + r * kKeys;
+    if (row.bias)
+      for (int64_t i = 0; i < n; ++i) s[i] += row.bias[(j + i) * row.mask_stride];
+    if (row.visible)
+      for (int64_t i = 0; i < n; ++i) s[i] = row.visible[(j + i) * row.mask_stride] ? s[i] : kMinusInfinity;
+    for (int64_t i = 0; i < std::min(n, row.begin - j); ++i) s[i] = kMinusInfinity;
+    for (int64_t i = std::max<int64_t>(0, row.end - j); i < n; ++i) s[i] = kMinusInfinity;
+    const float top = maxOf(s, n), old = max_[size_t(r)];
+    const float now = top != top ? top : std::max(old, top);
+    if (now == kMinusInfinity) {
+      std::fill(s, s + n, 0.f);
+      return;
+    }
+    const float sum = expRow(s, n, now);
+    if (now != old) {
+      const float shrink = std::exp(old - now);  // 0 at first
+      sum_[size_t(r)] *= shrink;
+      float* acc = acc_.data() + r * h_.Dv;
+      scaleRow(acc, shrink, 0.f, nullptr, nullptr, acc, h_.Dv);
+    }
+    sum_[size_t(r)] += sum;
+    max_[size_t(r)] = now;
+  }
+
+  const AttentionHead& h_;
+  std::span<const AttentionRow> rows_;
+  const int64_t R_;
+  std::vector<float> q_, scores_, acc_, product_, max_, sum_;
+};
+
+}  // namespace
+
+void attendTile(const AttentionHead& head, std::span<const AttentionRow> rows) {
+  if (!rows.empty()) Tile(head, rows).run();
+}
+
+}  // namespace etwgpu::cpu

@@ -1,0 +1,369 @@
+// Integer products. Per block of 4 weight rows × 32 k there are three inner steps:
+//   a16    nibbles as i16 × i16 activations (plain SIMD128; exact in practice)
+//   a8i16  u8 × i8, 16 pairs summed in i16 (15 · 127 · 16 = 30,480 fits), widened every 32
+//   a8i32  u8 × i8 by the four-way dot (Arm sdot, VNNI)
+#include "runtime/operators/matmul/cpu_quantised.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+#include "runtime/operators/matmul/cpu_quantised_simd.h"
+
+namespace etwgpu::cpu {
+namespace {
+
+struct Rows8 {
+  const int8_t* q;
+  const float *s, *sum;
+};
+struct Rows16 {
+  const int16_t* q;
+  const float *s, *sum;
+};
+
+ETWGPU_INLINE V4 minimumOf(const uint16_t* c, V4 scale, bool affine) {
+  return affine ? halfBits4(c + 4) : hn::Mul(scale, hn::Set(DF4(), -8.f));
+}
+
+// ---- one row of activations ----------------------------------------------------------------------------------------
+
+template <bool kAffine, bool kAcc16>
+ETWGPU_KERNEL void gemvA8(const R4Weight& w, Rows8 x, float* y, int64_t b0, int64_t b1) {
+  const int64_t ng = w.K / 32, repeat = w.group / 32;
+  const uint8_t* p = w.words + b0 * w.K * 2;
+  const uint16_t* c = static_cast<const uint16_t*>(w.constants) + b0 * w.blockConstants();
+  for (int64_t b = b0; b < b1; ++b, y += 4) {
+    V4 acc = hn::Zero(DF4());
+    for (int64_t g = 0; g < ng; ++g, p += 64) {
+      VI16 s16 = hn::Zero(DI16());
+      VI32 s32 = hn::Zero(DI32());
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; i += kBlocks) {
+        const XPair xv = loadX8(x.q + 32 * g + 8 * i);
+        const Nibbles n = unpack(p + 16 * i);
+        if constexpr (kAcc16) {
+          s16 = hn::Add(s16, hn::Add(dot16(n.lo, xv.lo), dot16(n.hi, xv.hi)));
+        } else {
+          s32 = dot32(dot32(s32, n.lo, xv.lo), n.hi, xv.hi);
+        }
+      }
+      if constexpr (kAcc16) s32 = hn::WidenMulPairwiseAdd(DI32(), s16, hn::Set(DI16(), 1));
+      const uint16_t* pc = c + g / repeat * (kAffine ? 8 : 4);
+      const V4 scale = halfBits4(pc);
+      acc = madd(hn::ConvertTo(DF4(), fold(s32)), hn::Mul(scale, hn::Set(DF4(), x.s[g])), acc);
+      acc = madd(minimumOf(pc, scale, kAffine), hn::Set(DF4(), x.sum[g]), acc);
+    }
+    c += w.blockConstants();
+    hn::StoreU(hn::Mul(acc, hn::Set(DF4(), kOutBias)), DF4(), y);
+  }
+}
+
+template <bool kAffine>
+ETWGPU_KERNEL void gemvA16(const R4Weight& w, Rows16 x, float* y, int64_t b0, int64_t b1) {
+  const int64_t ng = w.K / 32, repeat = w.group / 32;
+  const uint8_t* p = w.words + b0 * w.K * 2;
+  const uint16_t* c = static_cast<const uint16_t*>(w.constants) + b0 * w.blockConstants();
+  const DI16 d;
+  const auto m = hn::Set(d, 15);
+  const V4 xs = hn::Set(DF4(), *x.s);
+  for (int64_t b = b0; b < b1; ++b, y += 4) {
+    V4 acc = hn::Zero(DF4());
+    for (int64_t g = 0; g < ng; ++g, p += 64) {
+      VI32 s = hn::Zero(DI32());
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; i += kBlocks) {
+        const int16_t* px = x.q + 32 * g + 8 * i;  // its words: (0,2) (4,6) (1,3) (5,7)
+        const auto v = hn::BitCast(DU16(), hn::LoadU(DU8(), p + 16 * i));
+        s = dot16x16(s, hn::And(hn::BitCast(d, v), m), loadX16(px, 4));
+        s = dot16x16(s, hn::And(hn::BitCast(d, hn::ShiftRight<4>(v)), m), loadX16(px + 2, 4));
+        s = dot16x16(s, hn::And(hn::BitCast(d, hn::ShiftRight<8>(v)), m), loadX16(px + 4, 4));
+        s = dot16x16(s, hn::BitCast(d, hn::ShiftRight<12>(v)), loadX16(px + 6, 4));
+      }
+      const uint16_t* pc = c + g / repeat * (kAffine ? 8 : 4);
+      const V4 scale = halfBits4(pc);
+      acc = madd(hn::ConvertTo(DF4(), fold(s)), hn::Mul(scale, xs), acc);
+      acc = madd(minimumOf(pc, scale, kAffine), hn::Set(DF4(), x.sum[g]), acc);
+    }
+    c += w.blockConstants();
+    hn::StoreU(hn::Mul(acc, hn::Set(DF4(), kOutBias)), DF4(), y);
+  }
+}
+
+/// int8 weights × int16 activations, MT rows of them, permuted per 4 as 0 2 1 3. Unrolled by hand: neither clang for Wasm nor V8
+/// does it, and the loop's own cost is then a third of the time.
+template <int MT>
+ETWGPU_KERNEL void multiplyW8(const R4Weight& w, const int16_t* x, const float* xs, float* y, int64_t ldy, int64_t b0, int64_t b1) {
+  const hn::FixedTag<int8_t, 16> d8;
+  const hn::FixedTag<int16_t, 8> d16;
+  const float* scales = static_cast<const float*>(w.constants);
+  for (int64_t b = b0; b < b1; ++b) {
+    V4 acc[MT];
+    for (auto& a : acc) a = hn::Zero(DF4());
+    const auto* p = reinterpret_cast<const int8_t*>(w.words) + b * w.K * 4;
+    for (int64_t k = 0; k < w.K; k += 32, p += 128) {
+      hn::Vec<DI4> s[MT], t[MT];
+      for (int m = 0; m < MT; ++m) s[m] = t[m] = hn::Zero(DI4());
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j) {
+        const auto v = hn::BitCast(d16, hn::LoadU(d8, p + 16 * j));  // lanes (k0, k1) (k2, k3) of each row
+        const auto even = hn::ShiftRight<8>(hn::ShiftLeft<8>(v)), odd = hn::ShiftRight<8>(v);
+        for (int m = 0; m < MT; ++m) {
+          const int16_t* px = x + m * w.K + k + 4 * j;
+          s[m] = hn::Add(s[m], hn::WidenMulPairwiseAdd(DI4(), even, hn::BitCast(d16, splatWord(px))));
+          t[m] = hn::Add(t[m], hn::WidenMulPairwiseAdd(DI4(), odd, hn::BitCast(d16, splatWord(px + 2))));
+        }
+      }
+      for (int m = 0; m < MT; ++m) acc[m] = hn::Add(acc[m], hn::ConvertTo(DF4(), hn::Add(s[m], t[m])));
+    }
+    for (int m = 0; m < MT; ++m) {
+      const V4 scale = hn::Mul(hn::LoadU(DF4(), scales + 4 * b), hn::Set(DF4(), xs[m] * (1 / kXBias)));
+      hn::StoreU(hn::Mul(acc[m], scale), DF4(), y + m * ldy + 4 * b);
+    }
+  }
+}
+
+// ---- many rows: weight blocks outside, rows of activations inside, the block stays in L1 -------------------------------
+
+/// Constants of RB blocks as f32 [K / 32][RB][4 scales, 4 minima], once per block.
+template <int RB>
+ETWGPU_KERNEL void expandConstants(const R4Weight& w, int64_t block, float* out) {
+  const uint16_t* c = static_cast<const uint16_t*>(w.constants) + block * w.blockConstants();
+  const int64_t repeat = w.group / 32, step = w.symmetric ? 4 : 8;
+  for (int64_t g = 0; g < w.K / 32; ++g) {
+    for (int r = 0; r < RB; ++r, out += 8) {
+      const uint16_t* p = c + r * w.blockConstants() + g / repeat * step;
+      const V4 scale = halfBits4(p);
+      hn::StoreU(scale, DF4(), out);
+      hn::StoreU(minimumOf(p, scale, !w.symmetric), DF4(), out + 4);
+    }
+  }
+}
+
+template <int MT, int RB, bool kAcc16>
+ETWGPU_INLINE void tileA8(const uint8_t* q, const float* constants, Rows8 x, float* y, int64_t K, int64_t ldy) {
+  const int64_t ng = K / 32, stride = K * 2;
+  V4 acc[MT][RB];
+  for (auto& a : acc)
+    for (auto& v : a) v = hn::Zero(DF4());
+  for (int64_t g = 0; g < ng; ++g) {
+    VI16 s16[MT][RB];
+    VI32 s32[MT][RB];
+    for (int m = 0; m < MT; ++m)
+      for (int r = 0; r < RB; ++r) s16[m][r] = hn::Zero(DI16()), s32[m][r] = hn::Zero(DI32());
+    for (int i = 0; i < 4; i += kBlocks) {
+      Nibbles n[RB];
+      for (int r = 0; r < RB; ++r) n[r] = unpack(q + r * stride + 64 * g + 16 * i);
+      for (int m = 0; m < MT; ++m) {
+        const XPair xv = loadX8(x.q + m * K + 32 * g + 8 * i);
+        for (int r = 0; r < RB; ++r) {
+          if constexpr (kAcc16) {
+            s16[m][r] = hn::Add(hn::Add(s16[m][r], dot16(n[r].lo, xv.lo)), dot16(n[r].hi, xv.hi));
+          } else {
+            s32[m][r] = dot32(dot32(s32[m][r], n[r].lo, xv.lo), n[r].hi, xv.hi);
+          }
+        }
+      }
+    }
+    for (int r = 0; r < RB; ++r) {
+      const V4 scale = hn::LoadU(DF4(), constants + (g * RB + r) * 8), minimum = hn::LoadU(DF4(), constants + (g * RB + r) * 8 + 4);
+      for (int m = 0; m < MT; ++m) {
+        if constexpr (kAcc16) s32[m][r] = hn::WidenMulPairwiseAdd(DI32(), s16[m][r], hn::Set(DI16(), 1));
+        const V4 f = hn::Mul(hn::ConvertTo(DF4(), fold(s32[m][r])), hn::Set(DF4(), x.s[m * ng + g]));
+        acc[m][r] = madd(minimum, hn::Set(DF4(), x.sum[m * ng + g]), madd(f, scale, acc[m][r]));
+      }
+    }
+  }
+  for (int m = 0; m < MT; ++m)
+    for (int r = 0; r < RB; ++r)
+      hn::StoreU(hn::Mul(acc[m][r], hn::Set(DF4(), kOutBias)), DF4(), y + m * ldy + 4 * r);
+}
+
+/// Rows m0..m1 of x against RB blocks.
+template <int MT, int RB, bool kAcc16>
+ETWGPU_KERNEL void panelA8(const uint8_t* q, const float* constants, Rows8 x, float* y, int64_t K, int64_t ldy, int64_t M) {
+  const int64_t ng = K / 32;
+  const auto at = [&](int64_t m) { return Rows8{x.q + m * K, x.s + m * ng, x.sum + m * ng}; };
+  int64_t m = 0;
+  for (; m + MT <= M; m += MT) tileA8<MT, RB, kAcc16>(q, constants, at(m), y + m * ldy, K, ldy);
+  if constexpr (MT > 4) {
+    for (; m + 4 <= M; m += 4) tileA8<4, RB, kAcc16>(q, constants, at(m), y + m * ldy, K, ldy);
+  }
+  for (; m + 2 <= M; m += 2) tileA8<2, RB, kAcc16>(q, constants, at(m), y + m * ldy, K, ldy);
+  for (; m < M; ++m) tileA8<1, RB, kAcc16>(q, constants, at(m), y + m * ldy, K, ldy);
+}
+
+template <int MT, int RB, bool kAcc16>
+void gemmA8(const R4Weight& w, Rows8 x, int64_t M, float* y, int64_t ldy, int64_t b0, int64_t b1, float* scratch) {
+  for (int64_t b = b0; b < b1; b += RB) {
+    expandConstants<RB>(w, b, scratch);
+    panelA8<MT, RB, kAcc16>(w.words + b * w.K * 2, scratch, x, y + 4 * b, w.K, ldy, M);
+  }
+}
+
+constexpr int kRB16 = 2;  // blocks of an a16 panel
+
+/// Nibbles as i16, in the order in which the tile reads them.
+ETWGPU_KERNEL void unpackPanel(const R4Weight& w, int64_t block, int16_t* panel) {
+  const hn::FixedTag<uint16_t, 8> d;
+  const auto mask = hn::Set(d, 15);
+  for (int r = 0; r < kRB16; ++r) {
+    for (int64_t i = 0; i < w.K / 8; ++i) {
+      const auto v = hn::BitCast(d, hn::LoadU(hn::FixedTag<uint8_t, 16>(), w.words + (block + r) * w.K * 2 + 16 * i));
+      const auto at = [&](int64_t j) {
+        return reinterpret_cast<uint16_t*>(panel) + (j / kBlocks * kBlocks * kRB16 + r * kBlocks + j % kBlocks) * 8;
+      };
+      hn::StoreU(hn::And(v, mask), d, at(4 * i));
+      hn::StoreU(hn::And(hn::ShiftRight<4>(v), mask), d, at(4 * i + 1));
+      hn::StoreU(hn::And(hn::ShiftRight<8>(v), mask), d, at(4 * i + 2));
+      hn::StoreU(hn::ShiftRight<12>(v), d, at(4 * i + 3));
+    }
+  }
+}
+
+template <int MT>
+ETWGPU_INLINE void tileA16(const int16_t* panel, const float* constants, Rows16 x, float* y, int64_t K, int64_t ldy) {
+  constexpr int RB = kRB16;
+  const int64_t ng = K / 32;
+  V4 acc[MT][RB];
+  for (auto& a : acc)
+    for (auto& v : a) v = hn::Zero(DF4());
+  for (int64_t g = 0; g < ng; ++g) {
+    VI32 s[MT][RB];
+    for (auto& a : s)
+      for (auto& v : a) v = hn::Zero(DI32());
+    for (int i = 0; i < 16; i += kBlocks) {
+      VI16 wv[RB];
+      for (int r = 0; r < RB; ++r) wv[r] = hn::LoadU(DI16(), panel + ((16 * g + i) * RB + r * kBlocks) * 8);
+      for (int m = 0; m < MT; ++m) {
+        const VI16 xv = loadX16(x.q + m * K + 32 * g + 2 * i, 1);
+        for (int r = 0; r < RB; ++r) s[m][r] = dot16x16(s[m][r], wv[r], xv);
+      }
+    }
+    for (int r = 0; r < RB; ++r) {
+      const V4 scale = hn::LoadU(DF4(), constants + (g * RB + r) * 8), minimum = hn::LoadU(DF4(), constants + (g * RB + r) * 8 + 4);
+      for (int m = 0; m < MT; ++m)
+        acc[m][r] = madd(minimum, hn::Set(DF4(), x.sum[m * ng + g]),
+                         madd(hn::Mul(hn::ConvertTo(DF4(), fold(s[m][r])), hn::Set(DF4(), x.s[m])), scale, acc[m][r]));
+    }
+  }
+  for (int m = 0; m < MT; ++m)
+    for (int r = 0; r < RB; ++r)
+      hn::StoreU(hn::Mul(acc[m][r], hn::Set(DF4(), kOutBias)), DF4(), y + m * ldy + 4 * r);
+}
+ETWGPU_KERNEL void panelA16(const int16_t* panel, const float* constants, Rows16 x, float* y, int64_t K, int64_t ldy, int64_t M) {
+  const int64_t ng = K / 32;
+  const auto at = [&](int64_t m) { return Rows16{x.q + m * K, x.s + m, x.sum + m * ng}; };
+  int64_t m = 0;
+  for (; m + 4 <= M; m += 4) tileA16<4>(panel, constants, at(m), y + m * ldy, K, ldy);
+  for (; m < M; ++m) tileA16<1>(panel, constants, at(m), y + m * ldy, K, ldy);
+}
+
+// ---- choice ----------------------------------------------------------------------------------------------------------
+
+using GemvA8 = void (*)(const R4Weight&, Rows8, float*, int64_t, int64_t);
+
+/// Whether the four-way dot is the faster one here. Relaxed SIMD runs on machines of either kind, so it is timed, once, for about a
+/// millisecond; native builds know.
+bool preferDot32() {
+#if ETWGPU_RELAXED
+  static const bool prefer = [] {
+    constexpr int64_t kK = 512, kN = 64;
+    std::vector<uint8_t> words(kN * kK / 2, 0x35);
+    std::vector<uint16_t> constants(kN / 4 * (kK / 32) * 4, 0x3c00);
+    std::vector<int8_t> x(kK, 3);
+    std::vector<float> s(kK / 32, 1.f), y(kN);
+    const R4Weight w{words.data(), constants.data(), kN, kK, 4, 32, true};
+    const auto time = [&](GemvA8 f) {
+      double best = 1e9;
+      for (int i = 0; i < 24; ++i) {  // the first ones run in the baseline compiler's code
+        const auto start = std::chrono::steady_clock::now();
+        for (int j = 0; j < 8; ++j) f(w, {x.data(), s.data(), s.data()}, y.data(), 0, kN / 4);
+        best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      }
+      return best;
+    };
+    return time(gemvA8<false, false>) < time(gemvA8<false, true>);
+  }();
+  return prefer;
+#elif defined(__aarch64__)
+  return true;
+#else
+  return false;
+#endif
+}
+
+/// Blocks whose words fill about half of a small L2: read once from memory, then used for every row.
+int64_t blocksInCache(const R4Weight& w) { return std::max<int64_t>(2, 131072 / (w.K * (w.bits == 8 ? 4 : 2)) / 2 * 2); }
+
+void multiply4(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y, int64_t ldy, int64_t b0, int64_t b1) {
+  const int64_t K = w.K, ng = K / 32;
+  const bool dot32_first = rows.mode == Activations::int8 && preferDot32();
+  if (M < 4) {
+    for (int64_t m = 0; m < M; ++m) {
+      if (rows.mode == Activations::int8) {
+        const Rows8 x{static_cast<const int8_t*>(rows.values) + m * K, rows.scales + m * ng, rows.sums + m * ng};
+        const GemvA8 f = w.symmetric ? (dot32_first ? gemvA8<false, false> : gemvA8<false, true>)
+                                     : (dot32_first ? gemvA8<true, false> : gemvA8<true, true>);
+        f(w, x, y + m * ldy + 4 * b0, b0, b1);
+      } else {
+        const Rows16 x{static_cast<const int16_t*>(rows.values) + m * K, rows.scales + m, rows.sums + m * ng};
+        (w.symmetric ? gemvA16<false> : gemvA16<true>)(w, x, y + m * ldy + 4 * b0, b0, b1);
+      }
+    }
+    return;
+  }
+  // Rows of activations in pieces that stay in L2.
+  const int64_t piece = std::max<int64_t>(16, 262144 / K / 8 * 8);
+  std::vector<float> scratch(size_t(ng * 8 * 2));
+  std::vector<int16_t> panel(rows.mode == Activations::int16 ? size_t(K * 4 * kRB16) : 0);
+  for (int64_t m = 0; m < M; m += piece) {
+    const int64_t count = std::min(piece, M - m);
+    if (rows.mode == Activations::int8) {
+      const Rows8 x{static_cast<const int8_t*>(rows.values) + m * K, rows.scales + m * ng, rows.sums + m * ng};
+      (dot32_first ? gemmA8<4, 2, false> : gemmA8<8, 1, true>)(w, x, count, y + m * ldy, ldy, b0, b1, scratch.data());
+      continue;
+    }
+    const Rows16 x{static_cast<const int16_t*>(rows.values) + m * K, rows.scales + m, rows.sums + m * ng};
+    for (int64_t b = b0; b < b1; b += kRB16) {
+      expandConstants<kRB16>(w, b, scratch.data());
+      unpackPanel(w, b, panel.data());
+      panelA16(panel.data(), scratch.data(), x, y + m * ldy + 4 * b, K, ldy, count);
+    }
+  }
+}
+
+void multiply8(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y, int64_t ldy, int64_t b0, int64_t b1) {
+  int64_t m = 0;
+  for (; m + 2 <= M; m += 2)
+    multiplyW8<2>(w, static_cast<const int16_t*>(rows.values) + m * w.K, rows.scales + m, y + m * ldy, ldy, b0, b1);
+  if (m < M) multiplyW8<1>(w, static_cast<const int16_t*>(rows.values) + m * w.K, rows.scales + m, y + m * ldy, ldy, b0, b1);
+}
+
+}  // namespace
+
+Activations resolveActivations(Activations requested, int bits) {
+  if (requested == Activations::exact) return requested;
+  if (bits == 8) return Activations::int16;  // as fast as int8, and better
+  if (requested != Activations::automatic) return requested;
+#if HWY_ARCH_WASM && !ETWGPU_RELAXED
+  return Activations::int16;
+#else
+  return Activations::int8;
+#endif
+}
+
+void multiplyQuantised(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y, int64_t ldy, int64_t b0, int64_t b1) {
+  // In pieces of about a millisecond at most: V8 changes a function's code only between calls.
+  const int64_t step = blocksInCache(w);
+  for (int64_t b = b0; b < b1; b += step) {
+    if (w.bits == 8) {
+      multiply8(w, rows, M, y, ldy, b, std::min(b + step, b1));
+    } else {
+      multiply4(w, rows, M, y, ldy, b, std::min(b + step, b1));
+    }
+  }
+}
+
+}  // namespace etwgpu::cpu
