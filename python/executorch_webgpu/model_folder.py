@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 
 from executorch_webgpu.recipes.base import BuiltModel, ExportOptions, Recipe
 
@@ -44,10 +45,32 @@ def step(progress: Progress, text: str) -> Iterator[None]:
 def export_methods(built: BuiltModel) -> dict[str, ExportedProgram]:
     """`torch.export` of every method."""
     with torch.no_grad():
-        return {
+        programs = {
             name: torch.export.export(method.module, method.inputs, dynamic_shapes=method.dynamic_shapes)
             for name, method in built.methods.items()
         }
+    for program in programs.values():
+        drop_unused_buffers(program)
+    return programs
+
+
+def drop_unused_buffers(program: ExportedProgram) -> None:
+    """Removes, in place, the buffers that nothing reads.
+
+    A quantised weight that two modules share (a tied embedding) is exported under two names, one of them unused.
+    executorch drops unused parameters, but would store such a buffer once more, beside the delegate.
+    """
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    used = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind == InputKind.BUFFER and not nodes[spec.arg.name].users:
+            program.state_dict.pop(spec.target, None)
+            program.constants.pop(spec.target, None)
+            program.graph.erase_node(nodes[spec.arg.name])
+        else:
+            used.append(spec)
+    program.graph_signature.input_specs[:] = used
+    program.graph_module.recompile()
 
 
 def lower(programs: dict[str, ExportedProgram], constant_methods: dict):

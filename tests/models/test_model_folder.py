@@ -76,6 +76,11 @@ def test_one_delegate_and_nothing_else(exported):
     assert plan.operators == []
 
 
+def test_every_weight_is_stored_once(exported):
+    """A tied embedding, exported under two names, must not be stored a second time beside the delegate."""
+    assert sum(len(buffer.storage) for buffer in program(exported).constant_buffer) == 0
+
+
 def test_metadata_methods(exported):
     plans = {plan.name: plan for plan in program(exported).execution_plan}
     expected = {"get_vocab_size": 96, "get_max_context_len": 32, "get_bos_id": 1, "get_eos_ids": 2, "get_n_layers": 2}
