@@ -76,7 +76,8 @@ Task<Status> Session::loadInto() {
 
   std::vector<PendingRead> reads;
   ETWGPU_CO_TRY(findExternalData(reads));
-  ETWGPU_CO_TRY(readSegments(reads));
+  ETWGPU_CO_TRY(readConstants(reads));
+  ETWGPU_CO_TRY(readPayloads(reads));
   ETWGPU_CO_TRY(co_await readAll(std::move(reads)));
   if (config_.inspect_only) co_return Status();
 
@@ -192,8 +193,10 @@ Status Session::collectMissing() {
 Status Session::findExternalData(std::vector<PendingRead>& reads) {
   std::set<std::string_view> seen;
   for (const Method& m : program_->methods) {
-    for (const TensorInfo& t : m.tensors) {
-      if (!t.external) continue;
+    const std::vector<bool> used = usedTensors(m);
+    for (size_t i = 0; i < m.tensors.size(); ++i) {
+      const TensorInfo& t = m.tensors[i];
+      if (!t.external || !(used[i] || t.planned)) continue;
       const auto it = named_data_.entries.find(t.name);
       if (it == named_data_.entries.end()) {
         if (config_.inspect_only) {
@@ -213,51 +216,63 @@ Status Session::findExternalData(std::vector<PendingRead>& reads) {
                        data.source->name().c_str(), int(t.name.size()), t.name.data(), ull(data.size), ull(t.bytes))};
       }
       if (config_.inspect_only || !seen.insert(t.name).second) continue;
-      if (data.source->data()) {
-        data_.external[std::string(t.name)] = {data.source->data() + data.offset, data.size};
-        continue;
-      }
-      ETWGPU_ASSIGN(HostBuffer buffer, data_.budget.allocate(data.size, std::string(t.name)));
-      data_.external[std::string(t.name)] = {buffer.data(), data.size};
-      ReadRequest request;
-      request.offset = data.offset;
-      request.size = data.size;
-      request.host = buffer.data();
-      reads.push_back({data.source, request});
-      data_.owned.push_back(std::move(buffer));
+      auto& [bytes, size] = data_.external[std::string(t.name)];
+      size = data.size;
+      ETWGPU_TRY(readHost(*data.source, {data.offset, data.size}, std::string(t.name), reads, bytes));
     }
   }
   return {};
 }
 
-/// Constants and initial values of the CPU side, and the delegates' payloads.
-Status Session::readSegments(std::vector<PendingRead>& reads) {
+/// Bytes of a file for the host: in place, or read into memory of ours.
+Status Session::readHost(DataSource& source, FileRange range, const std::string& what, std::vector<PendingRead>& reads,
+                         const uint8_t*& bytes) {
+  if (source.data()) {
+    bytes = source.data() + range.offset;
+    return {};
+  }
+  ETWGPU_ASSIGN(HostBuffer buffer, data_.budget.allocate(range.size, what));
+  bytes = buffer.data();
+  ReadRequest request;
+  request.offset = range.offset;
+  request.size = range.size;
+  request.host = buffer.data();
+  if (range.size) reads.push_back({&source, request});
+  data_.owned.push_back(std::move(buffer));
+  return {};
+}
+
+/// Constants and initial values of the CPU side: of a stream only those that something uses.
+Status Session::readConstants(std::vector<PendingRead>& reads) {
+  if (config_.inspect_only) return {};
   DataSource& source = *config_.source;
-  const auto request = [&](const FileRange& range, void* target) {
-    ReadRequest r;
-    r.offset = range.offset;
-    r.size = range.size;
-    r.host = target;
-    reads.push_back({&source, r});
-  };
-  std::set<int32_t> wanted;
-  if (!config_.inspect_only) {
-    if (program_->constants.segment >= 0) wanted.insert(program_->constants.segment);
-    for (const SubsegmentOffsets& s : program_->mutable_segments) {
-      if (s.segment >= 0) wanted.insert(s.segment);
+  std::map<int32_t, std::map<uint64_t, uint64_t>> wanted;  // segment → offset → bytes
+  for (const Method& m : program_->methods) {
+    const std::vector<bool> used = usedTensors(m);
+    for (size_t i = 0; i < m.tensors.size(); ++i) {
+      const TensorInfo& t = m.tensors[i];
+      if (t.segment < 0 || !(used[i] || t.planned)) continue;
+      uint64_t& bytes = wanted[t.segment][t.segment_offset];
+      bytes = std::max(bytes, t.bytes);
     }
   }
-  for (int32_t s : wanted) {
-    const FileRange& range = program_->segments[size_t(s)];
-    if (source.data()) {
-      data_.segments[size_t(s)] = source.data() + range.offset;
+  for (const auto& [segment, pieces] : wanted) {
+    const FileRange& range = program_->segments[size_t(segment)];
+    uint64_t sum = 0;
+    for (const auto& [offset, bytes] : pieces) addBytes(sum, bytes);
+    if (source.data() || sum >= range.size) {  // pieces may overlap, in damaged files without end
+      ETWGPU_TRY(readHost(source, range, "constants", reads, data_.segments[size_t(segment)]));
       continue;
     }
-    ETWGPU_ASSIGN(HostBuffer buffer, data_.budget.allocate(range.size, "constants"));
-    data_.segments[size_t(s)] = buffer.data();
-    request(range, buffer.data());
-    data_.owned.push_back(std::move(buffer));
+    for (const auto& [offset, bytes] : pieces) {
+      ETWGPU_TRY(readHost(source, {range.offset + offset, bytes}, "constants", reads, data_.pieces[{segment, offset}]));
+    }
   }
+  return {};
+}
+
+Status Session::readPayloads(std::vector<PendingRead>& reads) {
+  DataSource& source = *config_.source;
   uint64_t payload_bytes = 0;
   for (size_t i = 0; i < methods_.size(); ++i) {
     for (size_t k = 0; k < methods_[i].delegates.size(); ++k) {
@@ -281,7 +296,11 @@ Status Session::readSegments(std::vector<PendingRead>& reads) {
       }
       d.payload_bytes.resize(range.size);
       d.payload = d.payload_bytes;
-      if (range.size) request(range, d.payload_bytes.data());
+      ReadRequest request;
+      request.offset = range.offset;
+      request.size = range.size;
+      request.host = d.payload_bytes.data();
+      if (range.size) reads.push_back({&source, request});
     }
   }
   return {};

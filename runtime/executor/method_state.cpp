@@ -56,6 +56,25 @@ ResolvedOperator resolveOperator(const OperatorName& op) {
   return r;
 }
 
+std::vector<bool> usedTensors(const Method& method) {
+  std::vector<bool> used(method.tensors.size());
+  const auto use = [&](int32_t value) {
+    if (const auto* ref = std::get_if<TensorRef>(&method.values[size_t(value)])) used[size_t(ref->index)] = true;
+    const auto* list = std::get_if<TensorList>(&method.values[size_t(value)]);
+    for (int32_t item : list ? list->items : std::span<const int32_t>()) {
+      const auto* ref = item < 0 ? nullptr : std::get_if<TensorRef>(&method.values[size_t(item)]);
+      if (ref) used[size_t(ref->index)] = true;
+    }
+  };
+  for (int32_t value : method.inputs) use(value);
+  for (int32_t value : method.outputs) use(value);
+  for (const Instruction& in : method.instructions) {
+    for (int32_t value : in.args) use(value);
+    if (in.kind == InstructionKind::move) use(in.index), use(in.target);
+  }
+  return used;
+}
+
 MethodState::MethodState(const Method& method, ProgramData& data)
     : method_(method), data_(data), values_(method.values) {
   tensors_.resize(method.tensors.size());
@@ -89,7 +108,10 @@ const uint8_t* MethodState::storedData(const TensorInfo& info) const {
     return it == data_.external.end() ? nullptr : it->second.first;
   }
   if (info.inline_data) return info.inline_data;
-  return info.segment < 0 ? nullptr : data_.segments[size_t(info.segment)] + info.segment_offset;
+  if (info.segment < 0) return nullptr;
+  if (const uint8_t* segment = data_.segments[size_t(info.segment)]) return segment + info.segment_offset;
+  const auto it = data_.pieces.find({info.segment, info.segment_offset});
+  return it == data_.pieces.end() ? nullptr : it->second;
 }
 
 void MethodState::fillInitial(RuntimeTensor& t) {
@@ -97,7 +119,7 @@ void MethodState::fillInitial(RuntimeTensor& t) {
   if (stored && t.info->bytes) std::memcpy(t.data, stored, t.info->bytes);
 }
 
-Status MethodState::placeTensor(RuntimeTensor& t) {
+Status MethodState::placeTensor(RuntimeTensor& t, bool used) {
   const TensorInfo& info = *t.info;
   if (info.planned) {
     t.data = arenas_[info.arena].data() + info.arena_offset;
@@ -105,7 +127,7 @@ Status MethodState::placeTensor(RuntimeTensor& t) {
     if (const auto state = data_.shared_states.find(info.name); state != data_.shared_states.end())
       t.data = state->second.data();
     fillInitial(t);
-  } else if (info.isConstant()) {
+  } else if (info.isConstant() && used) {
     t.data = const_cast<uint8_t*>(storedData(info));  // never written: see `writable`
     t.capacity = info.bytes;
     t.writable = false;
@@ -128,7 +150,8 @@ Status MethodState::prepare() {
                                   uint64_t(method_.arenas[i]),
                                   format("method %.*s: arena %zu", int(method_.name.size()), method_.name.data(), i)));
   }
-  for (RuntimeTensor& t : tensors_) ETWGPU_TRY(placeTensor(t));
+  const std::vector<bool> used = usedTensors(method_);
+  for (size_t i = 0; i < tensors_.size(); ++i) ETWGPU_TRY(placeTensor(tensors_[i], used[i]));
   prepared_ = true;
   return {};
 }

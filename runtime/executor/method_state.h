@@ -48,7 +48,8 @@ struct MemoryBudget {
 /// Data of the program that all methods share.
 struct ProgramData {
   MemoryBudget budget;
-  std::vector<const uint8_t*> segments;  // those with constants and initial values; else null
+  std::vector<const uint8_t*> segments;  // those with constants and initial values, if all of them is here; else null
+  std::map<std::pair<int32_t, uint64_t>, const uint8_t*> pieces;  // by segment and offset: what was read of the others
   std::map<std::string, std::pair<const uint8_t*, uint64_t>, std::less<>> external;  // of .ptd files, by name
   std::vector<HostBuffer> owned;                                                     // what the two above point to
   /// Mutable buffers that several methods name: one memory for all.
@@ -66,6 +67,10 @@ struct RuntimeTensor {
   uint64_t bytes() const { return uint64_t(elementCount(sizes)) * info->element_size; }
   TensorView view() const { return {info->dtype(), sizes, data, {}, nullptr}; }
 };
+
+/// Per tensor of a method whether anything refers to it. Exporters leave constants in programs that nothing uses since
+/// a delegate has taken them over.
+std::vector<bool> usedTensors(const Method& method);
 
 class MethodState;
 /// A primitive works on values directly.
@@ -113,7 +118,7 @@ class MethodState {
   ProgramData& data() { return data_; }
 
  private:
-  Status placeTensor(RuntimeTensor& t);
+  Status placeTensor(RuntimeTensor& t, bool used);
   void fillInitial(RuntimeTensor& t);
   const uint8_t* storedData(const TensorInfo& info) const;
 

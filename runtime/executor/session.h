@@ -108,7 +108,10 @@ class Session {
   Status makeMethods();
   Status shareStates();
   Status findExternalData(std::vector<PendingRead>& reads);
-  Status readSegments(std::vector<PendingRead>& reads);
+  Status readConstants(std::vector<PendingRead>& reads);
+  Status readPayloads(std::vector<PendingRead>& reads);
+  Status readHost(DataSource& source, FileRange range, const std::string& what, std::vector<PendingRead>& reads,
+                  const uint8_t*& bytes);
   Status collectMissing();
   Status makeDelegates(std::vector<PendingRead>& reads);
   Task<Status> readAll(std::vector<PendingRead> reads);
