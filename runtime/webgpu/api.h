@@ -15,8 +15,9 @@
   X(CreateInstance)                                                                                                    \
   X(InstanceRequestAdapter)                                                                                            \
   X(InstanceProcessEvents)                                                                                             \
-  X(InstanceRelease) X(AdapterGetInfo) X(AdapterGetFeatures) X(AdapterGetLimits) X(AdapterRequestDevice)               \
-      X(AdapterRelease) X(AdapterInfoFreeMembers) X(SupportedFeaturesFreeMembers) X(DeviceGetQueue) X(DeviceGetLimits) \
+  X(InstanceRelease)                                                                                                   \
+  X(AdapterGetInfo) X(AdapterGetFeatures) X(AdapterGetLimits) X(AdapterRequestDevice) X(AdapterRelease)                \
+      X(AdapterInfoFreeMembers) X(SupportedFeaturesFreeMembers) X(DeviceGetQueue) X(DeviceGetLimits)                   \
           X(DeviceGetFeatures) X(DeviceGetAdapterInfo) X(DeviceAddRef) X(DeviceCreateBuffer)                           \
               X(DeviceCreateShaderModule) X(DeviceCreateComputePipelineAsync) X(DeviceCreateBindGroupLayout)           \
                   X(DeviceCreatePipelineLayout) X(DeviceCreateBindGroup) X(DeviceCreateCommandEncoder)                 \

@@ -354,7 +354,13 @@ void Device::pump() {
 }
 
 #ifndef __EMSCRIPTEN__
+std::recursive_mutex& webGpuMutex() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+
 void pumpWebGpu() {
+  const std::lock_guard<std::recursive_mutex> lock(webGpuMutex());
   if (g_loaded) wg::InstanceProcessEvents(instance());
 }
 #endif

@@ -14,6 +14,7 @@
 
 #ifndef __EMSCRIPTEN__
 #include <chrono>
+#include <mutex>
 #include <thread>
 #endif
 
@@ -106,9 +107,13 @@ Status readMapped(WGPUBuffer buffer, uint64_t offset, void* target, uint64_t siz
 #ifndef __EMSCRIPTEN__
 /// Runs due callbacks of the process's WebGPU instance.
 void pumpWebGpu();
-/// Runs a task to its end on this thread.
+/// Held by runBlocking: callbacks of all devices come out of one instance, and must find their coroutine on no other
+/// thread.
+std::recursive_mutex& webGpuMutex();
+/// Runs a task to its end on this thread. Tasks of other threads wait meanwhile.
 template <class T>
 T runBlocking(Task<T> task) {
+  const std::lock_guard<std::recursive_mutex> lock(webGpuMutex());
   task.start();
   const auto start = std::chrono::steady_clock::now();
   while (!task.done()) {
