@@ -1,0 +1,56 @@
+// Builds web/dist: types by tsc, two scripts by rolldown, and the WebAssembly builds out of ../build/wasm-*.
+import { execFileSync } from 'node:child_process';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { rolldown } from 'rolldown';
+
+const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
+const dist = path.join(root, 'dist');
+const BUILDS = ['relaxed', 'simd128', 'relaxed-threads', 'simd128-threads'];
+// For work on one build alone: those that are missing are left out.
+const partial = process.env.ETWGPU_PARTIAL_BUILD === '1';
+
+function wasmBuilds() {
+  const found = BUILDS.map((name) => ({ name, folder: path.join(root, '../build', `wasm-${name}`) })).filter(
+    ({ folder }) => existsSync(path.join(folder, 'etwgpu.wasm')),
+  );
+  if (found.length === 0 || (found.length < BUILDS.length && !partial)) {
+    throw new Error(
+      `only these WebAssembly builds are there: ${found.map((b) => b.name).join(', ') || 'none'}; run make wasm`,
+    );
+  }
+  return found;
+}
+
+/** The id that CMake baked in, found in the binary. */
+function buildId(file) {
+  const match = /etwgpu-build:[0-9a-f]{16}/.exec(readFileSync(file, 'latin1'));
+  if (!match) throw new Error(`${file} has no build id`);
+  return match[0];
+}
+
+const builds = wasmBuilds();
+const ids = new Set(builds.map(({ folder }) => buildId(path.join(folder, 'etwgpu.wasm'))));
+if (ids.size > 1 && !partial) throw new Error(`the WebAssembly builds differ: ${[...ids].join(', ')}; run make wasm`);
+
+rmSync(dist, { recursive: true, force: true });
+execFileSync(process.execPath, [path.join(root, '../node_modules/typescript/bin/tsc'), '-p', 'tsconfig.types.json'], {
+  cwd: root,
+  stdio: 'inherit',
+});
+const bundle = await rolldown({
+  input: { index: path.join(root, 'src/index.ts'), worker: path.join(root, 'src/worker.ts') },
+  platform: 'browser',
+  tsconfig: path.join(root, 'tsconfig.json'),
+  transform: { define: { ETWGPU_BUILD_ID: JSON.stringify([...ids][0]) } },
+});
+await bundle.write({ dir: dist, format: 'esm', minify: true, chunkFileNames: 'shared-[hash].js' });
+await bundle.close();
+
+for (const { name, folder } of builds) {
+  mkdirSync(path.join(dist, 'wasm', name), { recursive: true });
+  for (const file of ['etwgpu.mjs', 'etwgpu.wasm'])
+    copyFileSync(path.join(folder, file), path.join(dist, 'wasm', name, file));
+}
+console.log(`web: dist with ${builds.map((b) => b.name).join(', ')} of ${[...ids].join(', ')}`);

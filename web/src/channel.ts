@@ -1,0 +1,103 @@
+// The page's end of the protocol: calls by id, events, cancellation, and what happens when the worker dies.
+import { cancelled, fromWire, makeError, type ExecuTorchError } from './errors.js';
+import type { CallName, Calls, FromWorker, ToWorker } from './protocol.js';
+
+/** What the channel needs of a Worker; tests put something else in its place. */
+export interface Port {
+  postMessage(message: ToWorker, transfer?: Transferable[]): void;
+  terminate(): void;
+  onmessage: ((event: MessageEvent) => void) | null;
+  onmessageerror: ((event: MessageEvent) => void) | null;
+  onerror: ((event: ErrorEvent) => void) | null;
+}
+
+interface Pending {
+  resolve(value: unknown): void;
+  reject(error: Error): void;
+  onEvent: ((event: unknown) => void) | undefined;
+}
+
+export interface CallOptions<K extends CallName> {
+  onEvent?: (event: Calls[K]['event']) => void;
+  /** Sends `abort`; the reply is still awaited, since the worker may have to finish a step. */
+  signal?: AbortSignal | undefined;
+  transfer?: Transferable[];
+}
+
+export class Channel {
+  private readonly pending = new Map<number, Pending>();
+  private nextId = 1;
+  private dead: ExecuTorchError | undefined;
+
+  constructor(private readonly port: Port) {
+    port.onmessage = (event) => this.receive(event.data as FromWorker);
+    port.onerror = (event) => {
+      event.preventDefault?.();
+      this.close(makeError('worker_died', `the worker failed: ${event.message || 'its script could not be loaded'}`));
+    };
+    port.onmessageerror = () => this.close(makeError('worker_died', 'a message of the worker could not be read'));
+  }
+
+  call<K extends CallName>(
+    name: K,
+    params: Calls[K]['params'],
+    options: CallOptions<K> = {},
+  ): Promise<Calls[K]['result']> {
+    if (this.dead) return Promise.reject(this.dead);
+    const { signal, transfer = [] } = options;
+    if (signal?.aborted) return Promise.reject(cancelled(signal));
+    const id = this.nextId++;
+    return new Promise<Calls[K]['result']>((resolve, reject) => {
+      const abort = () => this.port.postMessage({ type: 'abort', id });
+      const settle = () => {
+        this.pending.delete(id);
+        signal?.removeEventListener('abort', abort);
+      };
+      this.pending.set(id, {
+        resolve: (value) => {
+          settle();
+          resolve(value);
+        },
+        reject: (error: Error) => {
+          settle();
+          reject(error);
+        },
+        onEvent: options.onEvent as ((event: unknown) => void) | undefined,
+      });
+      signal?.addEventListener('abort', abort);
+      try {
+        this.port.postMessage({ type: 'call', id, name, params } as ToWorker, transfer);
+      } catch (error) {
+        // something that cannot be cloned, such as a function among the inputs
+        this.pending.get(id)?.reject(makeError('invalid_argument', String(error), { cause: error }));
+      }
+    });
+  }
+
+  /** Ends the worker; calls under way and later ones reject with `reason`. */
+  close(reason: ExecuTorchError): void {
+    if (this.dead) return;
+    this.dead = reason;
+    this.port.terminate();
+    for (const call of [...this.pending.values()]) call.reject(reason);
+  }
+
+  private receive(message: FromWorker): void {
+    const call = this.pending.get(message.id);
+    if (!call) return;
+    if (message.type === 'event') {
+      try {
+        call.onEvent?.(message.event);
+      } catch (error) {
+        // the caller's callback failed: that is no reason to lose the call
+        queueMicrotask(() => {
+          throw error;
+        });
+      }
+    } else if (message.type === 'reply') {
+      call.resolve(message.result);
+    } else {
+      call.reject(fromWire(message.error));
+    }
+  }
+}

@@ -1,0 +1,22 @@
+export { ExecuTorchRuntime } from './runtime.js';
+export { Session } from './session.js';
+export { Generation } from './generation.js';
+export { tensor, type DType, type Tensor, type TensorData, type Value } from './tensor.js';
+export * from './errors.js';
+export type {
+  Capabilities,
+  ChatMessage,
+  Counters,
+  DebugOptions,
+  DeviceName,
+  GeneratedToken,
+  GenerateOptions,
+  GenerateResult,
+  LoadOptions,
+  Manifest,
+  MemoryReport,
+  Progress,
+  Prompt,
+  SessionInfo,
+  WasmTier,
+} from './types.js';

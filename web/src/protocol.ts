@@ -1,0 +1,61 @@
+// Every message between page and worker. A request has an id; it gets any number of events and exactly one reply.
+import type { WireError } from './errors.js';
+import type { Value } from './tensor.js';
+import type {
+  Counters,
+  DebugOptions,
+  DeviceName,
+  GeneratedToken,
+  GenerateOptions,
+  GenerateResult,
+  MemoryReport,
+  Progress,
+  Prompt,
+  SessionInfo,
+  WasmTier,
+} from './types.js';
+
+export interface LoadRequest {
+  modelUrl: string;
+  device: 'auto' | DeviceName;
+  exact: boolean;
+  f16: boolean;
+  threads: number;
+  memoryCap: number;
+  tier: WasmTier;
+  threaded: boolean;
+  moduleUrl: string;
+  wasmUrl: string;
+  debug: DebugOptions;
+}
+
+export type PlainGenerateOptions = Omit<GenerateOptions, 'signal' | 'onToken'>;
+
+/** Requests with their parameters and results. */
+export interface Calls {
+  load: { params: LoadRequest; result: SessionInfo; event: Progress };
+  run: { params: { method: string; inputs: Value[] }; result: Value[]; event: never };
+  generate: {
+    params: { prompt: Prompt; options: PlainGenerateOptions };
+    result: GenerateResult;
+    event: GeneratedToken;
+  };
+  tokenize: { params: { prompt: Prompt }; result: number[]; event: never };
+  reset: { params: Record<string, never>; result: null; event: never };
+  memory: { params: Record<string, never>; result: MemoryReport; event: never };
+  inspect: { params: Record<string, never>; result: unknown; event: never };
+  counters: { params: Record<string, never>; result: Counters; event: never };
+  dispose: { params: Record<string, never>; result: null; event: never };
+  /** For tests: the device goes away as after a driver reset. */
+  loseDevice: { params: Record<string, never>; result: null; event: never };
+}
+export type CallName = keyof Calls;
+
+export type ToWorker =
+  | { [K in CallName]: { type: 'call'; id: number; name: K; params: Calls[K]['params'] } }[CallName]
+  | { type: 'abort'; id: number };
+
+export type FromWorker =
+  | { type: 'reply'; id: number; result: unknown }
+  | { type: 'error'; id: number; error: WireError }
+  | { type: 'event'; id: number; event: unknown };

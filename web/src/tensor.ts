@@ -1,0 +1,51 @@
+/** Element types by their names in the runtime. */
+export type DType = 'u8' | 'i8' | 'i16' | 'i32' | 'i64' | 'f16' | 'f32' | 'f64' | 'bool' | 'bf16';
+
+export type TensorData =
+  Uint8Array | Int8Array | Int16Array | Uint16Array | Int32Array | BigInt64Array | Float32Array | Float64Array;
+
+/**
+ * A contiguous row-major tensor. `f16` and `bf16` are bits in a Uint16Array, `bool` is 0 and 1 in a Uint8Array.
+ */
+export interface Tensor {
+  dtype: DType;
+  shape: number[];
+  data: TensorData;
+}
+
+/** What a method takes and returns. Whole numbers are integers: a floating-point argument needs `{ float: 2 }`. */
+export type Value = Tensor | number | { float: number } | boolean | string | null;
+
+interface TypeInfo {
+  number: number; // ExecuTorch's ScalarType
+  bytes: number;
+  view: new (buffer: ArrayBuffer, offset: number, length: number) => TensorData;
+}
+export const DTYPES: Record<DType, TypeInfo> = {
+  u8: { number: 0, bytes: 1, view: Uint8Array },
+  i8: { number: 1, bytes: 1, view: Int8Array },
+  i16: { number: 2, bytes: 2, view: Int16Array },
+  i32: { number: 3, bytes: 4, view: Int32Array },
+  i64: { number: 4, bytes: 8, view: BigInt64Array },
+  f16: { number: 5, bytes: 2, view: Uint16Array },
+  f32: { number: 6, bytes: 4, view: Float32Array },
+  f64: { number: 7, bytes: 8, view: Float64Array },
+  bool: { number: 11, bytes: 1, view: Uint8Array },
+  bf16: { number: 15, bytes: 2, view: Uint16Array },
+};
+
+/**
+ * A tensor from numbers: `tensor('i64', [1, 3], [1, 2, 3])`.
+ * @throws RangeError where the shape does not take that many numbers.
+ */
+export function tensor(dtype: DType, shape: number[], data: TensorData | readonly number[]): Tensor {
+  const count = shape.reduce((a, b) => a * b, 1);
+  if (data.length !== count) {
+    throw new RangeError(`a tensor [${shape.join(', ')}] has ${count} elements, not ${data.length}`);
+  }
+  if (ArrayBuffer.isView(data)) return { dtype, shape, data };
+  if (dtype === 'i64') return { dtype, shape, data: BigInt64Array.from(data, (x) => BigInt(x)) };
+  const out = new DTYPES[dtype].view(new ArrayBuffer(count * DTYPES[dtype].bytes), 0, count);
+  for (let i = 0; i < count; ++i) out[i] = data[i] as never;
+  return { dtype, shape, data: out };
+}

@@ -1,0 +1,480 @@
+// The WebAssembly module behind promises: requests by id, data sources, strings, failures.
+import { RUNTIME_CODES, makeError, type ErrorCode, type ExecuTorchError } from '../errors.js';
+import { WordWriter, type ReadTarget, type StreamSource } from './source.js';
+
+/** What Emscripten's module object has, as far as it is used here. Export names are those of api.cpp. */
+interface Exports {
+  wasmMemory: WebAssembly.Memory;
+  HEAPU8: Uint8Array;
+  etwgpuBuffer(handle: number): GPUBuffer;
+  _malloc(bytes: number): number;
+  _free(pointer: number): void;
+  _etwgpu_build_id(): number;
+  _etwgpu_source_done(token: number, code: number, message: number, length: number): void;
+  _etwgpu_device_create(
+    request: number,
+    existing: number,
+    defaultLimits: number,
+    noF16: number,
+    noSubgroups: number,
+  ): void;
+  _etwgpu_device_destroy(): void;
+  _etwgpu_device_free(): number;
+  _etwgpu_session_load(
+    request: number,
+    source: number,
+    name: number,
+    nameLength: number,
+    size: number,
+    dataSource: number,
+    device: number,
+    precision: number,
+    activations: number,
+    threads: number,
+    maxTier: number,
+    memoryCap: number,
+    passes: number,
+    passesLength: number,
+  ): void;
+  _etwgpu_session_free(session: number): number;
+  _etwgpu_session_run(
+    request: number,
+    session: number,
+    method: number,
+    methodLength: number,
+    inputs: number,
+    inputsLength: number,
+  ): void;
+  _etwgpu_session_reset(request: number, session: number): void;
+  _etwgpu_session_inspect(session: number): number;
+  _etwgpu_session_methods(session: number): number;
+  _etwgpu_session_memory(session: number): number;
+  _etwgpu_session_stats(session: number): number;
+  _etwgpu_generator_create(request: number, session: number, method: number, methodLength: number): void;
+  _etwgpu_generator_append(request: number, session: number, ids: number, count: number, chunk: number): void;
+  _etwgpu_generator_position(session: number): number;
+  _etwgpu_generator_rollback(session: number, position: number): number;
+  _etwgpu_generator_sampling(
+    session: number,
+    temperature: number,
+    topK: number,
+    topP: number,
+    minP: number,
+    penalty: number,
+    seed: number,
+  ): number;
+}
+
+interface ModuleOptions {
+  etwgpuHost: Host;
+  poolSize: number;
+  mainScriptUrlOrBlob: string;
+  instantiateWasm(
+    imports: WebAssembly.Imports,
+    receive: (instance: WebAssembly.Instance, module: WebAssembly.Module) => void,
+  ): object;
+  print(text: string): void;
+  printErr(text: string): void;
+  onAbort(reason: unknown): void;
+}
+/** Called by host_library.js. */
+interface Host {
+  complete(
+    request: number,
+    code: number,
+    message: number,
+    messageLength: number,
+    payload: number,
+    payloadLength: number,
+  ): void;
+  readSource(source: number, requests: number, count: number, token: number): void;
+}
+
+export interface ModuleUrls {
+  moduleUrl: string;
+  wasmUrl: string;
+}
+
+export interface Adapter {
+  vendor: string;
+  architecture: string;
+  description: string;
+  f16: boolean;
+  subgroups: boolean;
+  handle: number;
+}
+
+const DOUBLES_PER_REQUEST = 5;
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+/** Downloads and compiles in one go where the server says application/wasm. */
+async function compile(url: string, onBytes: (bytes: number) => void): Promise<WebAssembly.Module> {
+  let response: Response;
+  try {
+    response = await fetch(url);
+  } catch (error) {
+    throw makeError('io_error', `${url} could not be fetched: ${String(error)}`);
+  }
+  if (!response.ok) throw makeError('io_error', `${url}: the server answered ${response.status}`);
+  const bytes = await response.arrayBuffer();
+  onBytes(bytes.byteLength);
+  try {
+    return await WebAssembly.compile(bytes);
+  } catch (error) {
+    throw makeError('io_error', `${url} is not the WebAssembly module of this package: ${String(error)}`);
+  }
+}
+
+export class WasmModule {
+  private exports!: Exports;
+  private bytes = new Uint8Array(0);
+  private readonly pending = new Map<number, { resolve(payload: Uint8Array): void; reject(error: unknown): void }>();
+  private readonly sources = new Map<number, StreamSource>();
+  private nextId = 1;
+  private broken: ExecuTorchError | undefined;
+  readonly log: string[] = [];
+
+  /** `threads` is the size of the pool, besides this worker's own thread. @throws BuildMismatchError, DownloadError */
+  static async create(
+    urls: ModuleUrls,
+    pool: number,
+    buildId: string,
+    onBytes: (bytes: number) => void,
+  ): Promise<WasmModule> {
+    const self = new WasmModule();
+    const [compiled, factory] = await Promise.all([compile(urls.wasmUrl, onBytes), self.importFactory(urls.moduleUrl)]);
+    const failed = new Promise<never>((_, reject) => (self.onInstantiationError = reject));
+    self.exports = await Promise.race([factory(self.options(urls, pool, compiled)), failed]);
+    const id = self.string(self.exports._etwgpu_build_id());
+    if (id !== buildId) {
+      throw makeError(
+        'build_mismatch',
+        `this JavaScript belongs to ${buildId}, the WebAssembly module is ${id}: serve both from one build`,
+      );
+    }
+    return self;
+  }
+
+  private onInstantiationError: (error: unknown) => void = () => undefined;
+
+  private async importFactory(url: string): Promise<(options: ModuleOptions) => Promise<Exports>> {
+    try {
+      const module = (await import(/* @vite-ignore */ /* webpackIgnore: true */ url)) as {
+        default: (options: ModuleOptions) => Promise<Exports>;
+      };
+      return module.default;
+    } catch (error) {
+      throw makeError('io_error', `${url} could not be loaded: ${String(error)}`);
+    }
+  }
+
+  private options(urls: ModuleUrls, pool: number, compiled: WebAssembly.Module): ModuleOptions {
+    const keep = (text: string) => {
+      this.log.push(text);
+      if (this.log.length > 50) this.log.shift();
+    };
+    return {
+      etwgpuHost: {
+        complete: (...args) => this.complete(...args),
+        readSource: (...args) => this.readSource(...args),
+      },
+      poolSize: pool,
+      mainScriptUrlOrBlob: urls.moduleUrl,
+      instantiateWasm: (imports, receive) => {
+        WebAssembly.instantiate(compiled, imports).then(
+          (instance) => receive(instance, compiled),
+          (error: unknown) =>
+            this.onInstantiationError(makeError('out_of_memory', `the module could not be started: ${String(error)}`)),
+        );
+        return {};
+      },
+      print: keep,
+      printErr: keep,
+      onAbort: (reason) =>
+        this.fail(makeError('internal', `the module aborted: ${String(reason)}; ${this.log.slice(-3).join('; ')}`)),
+    };
+  }
+
+  // ---- memory
+
+  /** Views of a memory that grew are stale: ask anew after every call into the module. */
+  heap(): Uint8Array {
+    const buffer = this.exports.wasmMemory.buffer;
+    if (this.bytes.buffer !== buffer || this.bytes.length !== buffer.byteLength) this.bytes = new Uint8Array(buffer);
+    return this.bytes;
+  }
+  heapBytes(): number {
+    return this.exports.wasmMemory.buffer.byteLength;
+  }
+
+  private copyOut(pointer: number, length: number): Uint8Array<ArrayBuffer> {
+    return this.heap().slice(pointer >>> 0, (pointer >>> 0) + length);
+  }
+  private text(pointer: number, length: number): string {
+    return decoder.decode(this.copyOut(pointer, length));
+  }
+  private string(pointer: number): string {
+    if (pointer === 0) throw makeError('internal', 'the module knows no such session');
+    const heap = this.heap();
+    return this.text(pointer, heap.indexOf(0, pointer >>> 0) - (pointer >>> 0));
+  }
+  /** Memory that the caller frees, or hands to a function that takes it over. */
+  private copyIn(bytes: Uint8Array): number {
+    const pointer = this.exports._malloc(Math.max(1, bytes.length));
+    if (pointer === 0) throw makeError('out_of_memory', `no memory for ${bytes.length} bytes of input`);
+    this.heap().set(bytes, pointer >>> 0);
+    return pointer;
+  }
+  private withBytes<T>(bytes: Uint8Array, use: (pointer: number, length: number) => T): T {
+    const pointer = this.copyIn(bytes);
+    try {
+      return use(pointer, bytes.length);
+    } finally {
+      this.exports._free(pointer);
+    }
+  }
+  private withText<T>(text: string, use: (pointer: number, length: number) => T): T {
+    return this.withBytes(encoder.encode(text), use);
+  }
+
+  // ---- requests
+
+  /** Rejects everything that is under way; the module is not used any more. */
+  fail(error: ExecuTorchError): void {
+    this.broken ??= error;
+    for (const call of [...this.pending.values()]) call.reject(this.broken);
+    this.pending.clear();
+  }
+
+  private request(start: (id: number) => void): Promise<Uint8Array> {
+    if (this.broken) return Promise.reject(this.broken);
+    const id = this.nextId++;
+    return new Promise((resolve, reject) => {
+      this.pending.set(id, { resolve, reject });
+      this.guard(() => start(id));
+    });
+  }
+  /** A trap leaves the module's memory in an unknown state. */
+  private guard(action: () => void): void {
+    try {
+      action();
+    } catch (error) {
+      this.fail(makeError('internal', `the module failed: ${String(error)}`, { cause: error }));
+    }
+  }
+  private async json<T>(start: (id: number) => void): Promise<T> {
+    return JSON.parse(decoder.decode(await this.request(start))) as T;
+  }
+  private check(code: number, what: string): void {
+    if (code !== 0) throw makeError(codeOf(code), `${what}: ${RUNTIME_CODES[code] ?? code}`);
+  }
+
+  private complete(
+    id: number,
+    code: number,
+    message: number,
+    messageLength: number,
+    payload: number,
+    payloadLength: number,
+  ): void {
+    const call = this.pending.get(id);
+    if (!call) return;
+    this.pending.delete(id);
+    if (code === 0) call.resolve(this.copyOut(payload, payloadLength));
+    else call.reject(makeError(codeOf(code), this.text(message, messageLength)));
+  }
+
+  // ---- data sources
+
+  addSource(source: StreamSource): number {
+    const id = this.nextId++;
+    this.sources.set(id, source);
+    return id;
+  }
+  removeSource(id: number): void {
+    this.sources.get(id)?.close();
+    this.sources.delete(id);
+  }
+
+  private readSource(id: number, requests: number, count: number, token: number): void {
+    const numbers = new Float64Array(this.copyOut(requests, count * DOUBLES_PER_REQUEST * 8).buffer);
+    const targets: ReadTarget[] = [];
+    for (let i = 0; i < count; ++i) {
+      const [offset, size, host, gpu, gpuOffset] = numbers.subarray(i * DOUBLES_PER_REQUEST) as unknown as [
+        number,
+        number,
+        number,
+        number,
+        number,
+      ];
+      targets.push(gpu ? this.gpuTarget(offset, size, gpu, gpuOffset) : this.hostTarget(offset, size, host));
+    }
+    const source = this.sources.get(id);
+    const served = source ? source.read(targets) : Promise.reject(makeError('internal', `no data source ${id}`));
+    served.then(
+      () => this.guard(() => this.exports._etwgpu_source_done(token, 0, 0, 0)),
+      (error: unknown) => {
+        const { code, message } = error as ExecuTorchError;
+        const number = Math.max(RUNTIME_CODES.indexOf(code as never), 0) || RUNTIME_CODES.indexOf('internal');
+        this.guard(() =>
+          this.withText(message ?? String(error), (p, n) => this.exports._etwgpu_source_done(token, number, p, n)),
+        );
+      },
+    );
+  }
+  private hostTarget(offset: number, size: number, pointer: number): ReadTarget {
+    let at = pointer;
+    return {
+      offset,
+      size,
+      write: (bytes) => {
+        this.heap().set(bytes, at);
+        at += bytes.length;
+      },
+    };
+  }
+  private gpuTarget(offset: number, size: number, handle: number, gpuOffset: number): ReadTarget {
+    const buffer = this.exports.etwgpuBuffer(handle);
+    const words = new WordWriter((at, bytes) =>
+      this.queue().writeBuffer(buffer, gpuOffset + at, bytes as Uint8Array<ArrayBuffer>),
+    );
+    return { offset, size, write: (bytes) => words.write(bytes), end: () => words.end() };
+  }
+
+  // ---- the API
+
+  private device = 0;
+  private queue(): GPUQueue {
+    return (this.exports.etwgpuBuffer(this.device) as unknown as GPUDevice).queue;
+  }
+  /** Resolves when the GPU has taken what was uploaded so far. */
+  async uploaded(): Promise<void> {
+    if (this.device) await this.queue().onSubmittedWorkDone();
+  }
+
+  /** @throws NoAdapterError and whatever else keeps the device from being made. */
+  async createDevice(options: { defaultLimits: boolean; f16: boolean; subgroups: boolean }): Promise<Adapter> {
+    const adapter = await this.json<Adapter>((id) =>
+      this.exports._etwgpu_device_create(id, 0, +options.defaultLimits, +!options.f16, +!options.subgroups),
+    );
+    this.device = adapter.handle;
+    return adapter;
+  }
+  destroyDevice(): void {
+    this.exports._etwgpu_device_destroy();
+  }
+  freeDevice(): void {
+    this.device = 0;
+    this.check(this.exports._etwgpu_device_free(), 'freeing the device');
+  }
+
+  async loadSession(options: {
+    source: number;
+    name: string;
+    size: number;
+    device: number;
+    precision: number;
+    activations: number;
+    threads: number;
+    maxTier: number;
+    memoryCap: number;
+    disabledPasses: string;
+  }): Promise<number> {
+    const { session } = await this.json<{ session: number }>((id) =>
+      this.withText(options.name, (name, nameLength) =>
+        this.withText(options.disabledPasses, (passes, passesLength) =>
+          this.exports._etwgpu_session_load(
+            id,
+            options.source,
+            name,
+            nameLength,
+            options.size,
+            0,
+            options.device,
+            options.precision,
+            options.activations,
+            options.threads,
+            options.maxTier,
+            options.memoryCap,
+            passes,
+            passesLength,
+          ),
+        ),
+      ),
+    );
+    return session;
+  }
+  freeSession(session: number): void {
+    this.check(this.exports._etwgpu_session_free(session), 'freeing the session');
+  }
+  run(session: number, method: string, inputs: Uint8Array): Promise<Uint8Array> {
+    return this.request((id) => {
+      const pointer = this.copyIn(inputs); // taken over by the call
+      this.withText(method, (name, nameLength) =>
+        this.exports._etwgpu_session_run(id, session, name, nameLength, pointer, inputs.length),
+      );
+    });
+  }
+  async reset(session: number): Promise<void> {
+    await this.request((id) => this.exports._etwgpu_session_reset(id, session));
+  }
+  inspect(session: number): unknown {
+    return JSON.parse(this.string(this.exports._etwgpu_session_inspect(session)));
+  }
+  methods(session: number): { name: string; constant: boolean; values: number[] }[] {
+    return JSON.parse(this.string(this.exports._etwgpu_session_methods(session))) as {
+      name: string;
+      constant: boolean;
+      values: number[];
+    }[];
+  }
+  memory(session: number): Record<string, number> {
+    return JSON.parse(this.string(this.exports._etwgpu_session_memory(session))) as Record<string, number>;
+  }
+  stats(session: number): Record<string, number> {
+    return JSON.parse(this.string(this.exports._etwgpu_session_stats(session))) as Record<string, number>;
+  }
+
+  createGenerator(session: number, method: string): Promise<{ capacity: number; vocabulary: number }> {
+    return this.json((id) => this.withText(method, (p, n) => this.exports._etwgpu_generator_create(id, session, p, n)));
+  }
+  /** Runs the tokens; resolves to the one that follows. */
+  async append(session: number, ids: readonly number[], chunk: number): Promise<number> {
+    const words = Int32Array.from(ids);
+    const payload = await this.request((id) =>
+      this.withBytes(new Uint8Array(words.buffer), (p) =>
+        this.exports._etwgpu_generator_append(id, session, p, words.length, chunk),
+      ),
+    );
+    return new DataView(payload.buffer).getInt32(0, true);
+  }
+  position(session: number): number {
+    return this.exports._etwgpu_generator_position(session);
+  }
+  rollback(session: number, position: number): void {
+    this.check(this.exports._etwgpu_generator_rollback(session, position), `rollback to ${position}`);
+  }
+  setSampling(
+    session: number,
+    s: { temperature: number; topK: number; topP: number; minP: number; repetitionPenalty: number; seed: number },
+  ): void {
+    this.check(
+      this.exports._etwgpu_generator_sampling(
+        session,
+        s.temperature,
+        s.topK,
+        s.topP,
+        s.minP,
+        s.repetitionPenalty,
+        s.seed,
+      ),
+      'sampling',
+    );
+  }
+}
+
+function codeOf(number: number): ErrorCode {
+  const name = RUNTIME_CODES[number];
+  return name === undefined || name === 'ok' ? 'internal' : name;
+}

@@ -1,0 +1,68 @@
+// Tokenizer and chat template of a model folder.
+import { Template } from '@huggingface/jinja';
+import { Tokenizer } from '@huggingface/tokenizers';
+import { makeError } from '../errors.js';
+import type { ChatMessage, Prompt } from '../types.js';
+
+interface TokenizerConfig {
+  chat_template?: string | { name: string; template: string }[];
+  bos_token?: string | { content: string } | null;
+  eos_token?: string | { content: string } | null;
+}
+
+const tokenText = (token: TokenizerConfig['bos_token']) => (typeof token === 'string' ? token : (token?.content ?? ''));
+
+export class TextModel {
+  private readonly tokenizer: Tokenizer;
+  private readonly config: TokenizerConfig;
+  private readonly template: Template | undefined;
+
+  /** The texts of tokenizer.json, tokenizer_config.json and, where there is one, chat_template.jinja. */
+  constructor(tokenizerJson: string, configJson: string | undefined, templateText?: string) {
+    const tokenizer = JSON.parse(tokenizerJson) as object;
+    this.config = JSON.parse(configJson ?? '{}') as TokenizerConfig;
+    this.tokenizer = new Tokenizer(tokenizer, this.config);
+    const inConfig = this.config.chat_template;
+    const text =
+      templateText ??
+      (Array.isArray(inConfig) ? (inConfig.find((t) => t.name === 'default') ?? inConfig[0])?.template : inConfig);
+    if (text) this.template = new Template(text);
+  }
+
+  /** @throws InvalidArgumentError for messages without a chat template and for a prompt without tokens. */
+  encode(prompt: Prompt): number[] {
+    const ids = this.idsOf(prompt);
+    if (ids.length === 0) throw makeError('invalid_argument', 'the prompt is empty');
+    return ids;
+  }
+
+  decode(ids: number[]): string {
+    return ids.length
+      ? this.tokenizer.decode(ids, { skip_special_tokens: true, clean_up_tokenization_spaces: false })
+      : '';
+  }
+
+  private idsOf(prompt: Prompt): number[] {
+    if (typeof prompt === 'string') return this.tokenizer.encode(prompt).ids;
+    if (Array.isArray(prompt)) {
+      return prompt.length ? this.tokenizer.encode(this.render(prompt), { add_special_tokens: false }).ids : [];
+    }
+    return [...prompt.tokenIds];
+  }
+
+  private render(messages: ChatMessage[]): string {
+    if (!this.template)
+      throw makeError('invalid_argument', 'this model has no chat template: pass text instead of messages');
+    try {
+      return this.template.render({
+        messages,
+        add_generation_prompt: true,
+        bos_token: tokenText(this.config.bos_token),
+        eos_token: tokenText(this.config.eos_token),
+      });
+    } catch (error) {
+      // templates refuse what they don't support, such as two user messages in a row
+      throw makeError('invalid_argument', `the chat template refused the messages: ${String(error)}`, { cause: error });
+    }
+  }
+}

@@ -1,0 +1,39 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import * as errors from '../src/errors.js';
+
+describe('errors', () => {
+  it('has the codes of the runtime, in its order', () => {
+    const header = readFileSync(new URL('../../runtime/core/status.h', import.meta.url), 'utf8');
+    const body = /enum class Code : uint8_t \{([^}]*)\}/.exec(header)?.[1] ?? '';
+    const names = body.replace(/\/\/.*/g, '').match(/\w+/g);
+    expect(names).toEqual([...errors.RUNTIME_CODES]);
+  });
+
+  it('crosses the worker as its own class', () => {
+    for (const code of errors.RUNTIME_CODES.slice(1) as errors.ErrorCode[]) {
+      const original = errors.makeError(code, `about ${code}`);
+      const wire = structuredClone(errors.toWire(original));
+      const back = errors.fromWire(wire);
+      expect(back).toBeInstanceOf(errors.ExecuTorchError);
+      expect(back.constructor).toBe(original.constructor);
+      expect(back).toMatchObject({ code, message: `about ${code}` });
+    }
+    expect(errors.makeError('device_lost', '')).toBeInstanceOf(errors.DeviceLostError);
+    expect(errors.makeError('device_lost', '')).not.toBeInstanceOf(errors.GpuError);
+  });
+
+  it('calls a cancellation what the platform calls it', () => {
+    expect(errors.fromWire({ code: 'cancelled', message: '' }).name).toBe('AbortError');
+    expect(errors.toWire(new DOMException('stopped', 'AbortError')).code).toBe('cancelled');
+  });
+
+  it('knows an allocation failure from a bug', () => {
+    expect(errors.toWire(new RangeError('Array buffer allocation failed')).code).toBe('out_of_memory');
+    expect(errors.toWire(new TypeError('x is undefined'))).toEqual({
+      code: 'internal',
+      message: 'TypeError: x is undefined',
+    });
+    expect(errors.toWire('text').code).toBe('internal');
+  });
+});
