@@ -92,15 +92,17 @@ def parser() -> argparse.ArgumentParser:
 
     commands.add_parser("recipes", help="list the recipes").set_defaults(run=recipes)
 
-    look = commands.add_parser("inspect", help="what is in a program", add_help=False)
-    look.add_argument("rest", nargs=argparse.REMAINDER)
-    look.set_defaults(run=inspect)
+    # Its arguments are its own: it can be run as a module, too.
+    commands.add_parser("inspect", help="what is in a program", add_help=False).set_defaults(run=inspect)
     return top
 
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 1 with a message on stderr."""
-    arguments = parser().parse_args(argv)
+    arguments, rest = parser().parse_known_args(argv)
+    if rest and arguments.command != "inspect":
+        parser().error(f"unrecognized arguments: {' '.join(rest)}")
+    arguments.rest = rest
     try:
         return arguments.run(arguments)
     except RecipeError as error:

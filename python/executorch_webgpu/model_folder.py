@@ -183,7 +183,7 @@ def write_manifest(folder: Path, recipe: Recipe, built: BuiltModel, needed: dict
 def card_text(recipe: Recipe, built: BuiltModel, options: ExportOptions, size: int) -> str:
     """The model card. Accuracy is stated only where it was measured."""
     card, meta = built.card, built.constant_methods
-    weights = ", ".join(f"{name} {value}" for name, value in built.weights.items())
+    weights = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in built.weights.items())
     facts = [
         f"- Task: {recipe.task}",
         f"- Licence: {card.licence}",
@@ -193,10 +193,11 @@ def card_text(recipe: Recipe, built: BuiltModel, options: ExportOptions, size: i
     ]
     if "get_max_context_len" in meta:
         facts.append(f"- Positions in the cache: {meta['get_max_context_len']}, vocabulary: {meta['get_vocab_size']}")
+    made_with = ", ".join(f"{name} {version}" for name, version in versions().items())
     accuracy = card.accuracy or ("Not measured for this file.",)
-    lines = [f"# {card.title}", "", *facts, "", *(f"- {note}" for note in card.notes)]
+    lines = [f"# {card.title}", "", *facts, *(f"- {note}" for note in card.notes)]
     lines += ["", "## Accuracy", "", *(f"- {line}" for line in accuracy)]
-    lines += ["", "## Made by", "", "```", command(recipe, options), "```", "", f"Versions: {versions()}", ""]
+    lines += ["", "## Made by", "", "```", command(recipe, options), "```", "", f"with {made_with}.", ""]
     return "\n".join(lines)
 
 

@@ -108,17 +108,13 @@ def test_card_claims_no_accuracy_that_was_not_measured(exported):
     assert "Not measured for this file." in (exported / "README.md").read_text()
 
 
-def test_limits_cover_the_largest_border_tensor(llama_folder, tmp_path):
+def test_limits_and_progress(llama_folder, tmp_path, capsys):
     """logits of 63 positions x 96 classes x 4 bytes are larger than any weight, state or input of the small model."""
     assert export("llama", "--from", llama_folder, "--out", tmp_path, "--logits", "all", "--bits", 32) == 0
     (variant,) = json.loads((tmp_path / "manifest.json").read_text())["variants"]
     largest_weight = 160 * 64 * 4
     assert variant["limits"]["maxStorageBufferBindingSize"] == max(63 * 96 * 4, largest_weight)
     assert variant["name"] == "f32"
-
-
-def test_progress_and_report(llama_folder, tmp_path, capsys):
-    export("llama", "--from", llama_folder, "--out", tmp_path)
     shown = capsys.readouterr()
     for text in ("loading weights: ", "exporting with torch.export: ", "lowering to the WebGPU delegate: ", "writing "):
         assert text in shown.err
@@ -147,6 +143,18 @@ def test_missing_package_is_named(monkeypatch, llama_folder, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     assert export("llama", "--from", llama_folder, "--out", tmp_path) == 1
     assert "pip install safetensors" in capsys.readouterr().err
+
+
+def test_inspect_passes_its_arguments_on(exported, capsys):
+    pytest.importorskip("executorch_webgpu._native")
+    assert cli.main(["inspect", "--json", str(exported / "model.pte")]) == 0
+    assert "WebGPUBackend" in json.dumps(json.loads(capsys.readouterr().out))
+
+
+def test_unknown_arguments_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["recipes", "--fast"])
+    assert "unrecognized arguments: --fast" in capsys.readouterr().err
 
 
 def test_list_of_recipes_is_quick(capsys):

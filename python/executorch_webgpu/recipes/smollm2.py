@@ -157,5 +157,10 @@ def build(options: ExportOptions) -> BuiltModel:
             "The 210 Q4_1 matrices are taken over exactly (affine int4, groups of 32, f16 scale and minimum).",
             "The embedding, tied to the head, goes from Q8_0 (a scale per 32 values) to int8 with a scale per row.",
         ),
+        # tests/models/test_smollm2.py measures this again
+        accuracy=(
+            "Perplexity of these weights in PyTorch eager, f32, on the first 1,536 tokens of Moby-Dick's chapter 1 in "
+            "windows of 512: 66.31 (the GGUF file's own weights: 66.34).",
+        ),
     )
     return text_model(config, read_weights(reader, config), tokens, SCHEME, card, read_tokenizer(path))
