@@ -16,8 +16,6 @@ from torch.fx import Graph, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from executorch_webgpu.operators import load_operators
-
 from .backend import AMBIGUOUS, BACKEND_ID, EXTERNAL_TAG, RANGES
 from .lowering import patterns, predicates, symbols
 from .lowering.calls import ASSERTIONS, Call, is_getitem, is_symbolic, meta, op_name
@@ -76,6 +74,7 @@ class Report:
     refusals: list[Refusal] = field(default_factory=list)
     delegates: int = 0
     quantized: dict[str, str] = field(default_factory=dict)  # scheme by the weight's name
+    refused_weights: dict[str, str] = field(default_factory=dict)  # reason by the names of a weight's parts
     rounding: dict[str, float] = field(default_factory=dict)  # weight: relative error of its rounded constants
 
     def __str__(self) -> str:
@@ -88,6 +87,7 @@ class Report:
             )
         for name, error in self.rounding.items():
             lines.append(f"  {name}: constants rounded to f16, relative error up to {error:.3g}")
+        lines += [f"  {name} stays a float weight: {reason}" for name, reason in self.refused_weights.items()]
         lines.append(f"{len(self.refusals)} nodes not delegated")
         by_reason: dict[tuple[str, str], list[str]] = {}
         for r in self.refusals:
@@ -110,10 +110,9 @@ class WebGPUPartitioner(Partitioner):
         self._specs = [CompileSpec(EXTERNAL_TAG, external_weights.encode())] if external_weights else []
         self.delegation_spec = DelegationSpec(BACKEND_ID, self._specs)
         self._report = Report()
-        self._ranges: dict[str, tuple[int, int]] = {}
+        self._minima: dict[tuple[str, int], int] = {}  # a symbol's own minimum, by its name and maximum
         self._constants: dict[str, torch.Tensor] = {}  # by name, over all methods
         self._ambiguous: set[str] = set()  # names that methods use for different constants
-        self._refused_weights: dict[str, str] = {}  # reason by the name of a quantised weight
 
     def report(self) -> Report:
         return self._report
@@ -141,13 +140,25 @@ class WebGPUPartitioner(Partitioner):
         return kept, None
 
     def _remember_ranges(self, ep: ExportedProgram) -> None:
-        """A Dim's own minimum of 1 is lost in lowering (0 and 1 are special to torch.export)."""
+        """A Dim's own minimum of 1 is lost in lowering (0 and 1 are special to torch.export); where a dimension is
+        a · symbol + b, only the constraint on that expression has it."""
+        bounds = {e: (int(r.lower), int(r.upper)) for e, r in ep.range_constraints.items() if _is_bounded(r)}
+        for symbol, (low, high) in bounds.items():
+            if not symbol.is_Symbol:
+                continue
+            for expr, (expr_low, _) in bounds.items():
+                slope, rest = symbols.linear_in(expr, symbol) or (0, 0)
+                if slope > 0:
+                    low = min(low, -((rest - expr_low) // slope)) if low == 2 else low
+            key = (str(symbol), high)
+            self._minima[key] = min(low, self._minima.get(key, low))
+
+    def _ranges(self, ep: ExportedProgram) -> dict[str, tuple[int, int]]:
+        ranges = {}
         for symbol, bounds in ep.range_constraints.items():
-            if bounds.lower.is_Integer and bounds.upper.is_Integer:
-                low, high = int(bounds.lower), int(bounds.upper)
-                if str(symbol) in self._ranges:
-                    low = min(low, self._ranges[str(symbol)][0])
-                self._ranges[str(symbol)] = (low, high)
+            if _is_bounded(bounds) and (key := (str(symbol), int(bounds.upper))) in self._minima:
+                ranges[key[0]] = (self._minima[key], key[1])
+        return ranges
 
     def _remember_constants(self, ep: ExportedProgram) -> None:
         """Methods made of different modules may use one name for different constants."""
@@ -166,7 +177,7 @@ class WebGPUPartitioner(Partitioner):
                 match = patterns.match(weight, constants)
             except patterns.Refused as reason:
                 for leaf in patterns.stored_inputs(weight, constants):
-                    self._refused_weights[leaf] = str(reason)
+                    self._report.refused_weights[leaf] = str(reason)
                 _log.error("%s keeps a float weight: %s", node.name, reason)
                 continue
             if match:
@@ -185,14 +196,13 @@ class WebGPUPartitioner(Partitioner):
         graph = ep.graph_module.graph
         _erase_assertions(graph)
         constants = Constants(ep)
-        support = _Support(constants, self._report, self._refused_weights)
+        support = _Support(constants, self._report, self._report.refused_weights)
         support.prepare(graph)
         proposer = CapabilityBasedPartitioner(ep.graph_module, support, allows_single_node_partition=True)
         tags: dict[str, DelegationSpec] = {}
-        ranges = {str(s): self._ranges[str(s)] for s in ep.range_constraints if str(s) in self._ranges}
         specs = [
             *self._specs,
-            CompileSpec(RANGES, json.dumps(ranges, sort_keys=True).encode()),
+            CompileSpec(RANGES, json.dumps(self._ranges(ep), sort_keys=True).encode()),
             CompileSpec(AMBIGUOUS, json.dumps(sorted(self._ambiguous)).encode()),
         ]
         for partition in proposer.propose_partitions():
@@ -203,7 +213,7 @@ class WebGPUPartitioner(Partitioner):
             tag = f"webgpu_{partition.id}"
             for node in nodes:
                 node.meta["delegation_tag"] = tag
-                if not is_getitem(node) and not is_symbolic(node) and node not in support.dequantisations:
+                if node in support.taken and not is_getitem(node) and not is_symbolic(node):
                     self._report.delegated[op_name(node)] += 1
             tags[tag] = DelegationSpec(BACKEND_ID, specs)
         tag_constant_data(ep)
@@ -222,29 +232,41 @@ class _Support(OperatorSupportBase):
         self.refused_weights = refused_weights
         self.taken: set[Node] = set()
         self.dequantisations: set[Node] = set()
+        self.folded: set[Node] = set()
 
     def prepare(self, graph: Graph) -> None:
         self._find_quantized(graph)
+        reasons: dict[Node, str] = {}
         for node in graph.nodes:
-            if node.op != "call_function" or node in self.dequantisations:
-                continue
-            reason = self._why_not(node)
-            if reason is None:
-                self.taken.add(node)
-            elif not is_getitem(node):
+            if node.op == "call_function" and node not in self.dequantisations:
+                if reason := self._why_not(node):
+                    reasons[node] = reason
+                else:
+                    self.taken.add(node)
+        for node in reversed(graph.nodes):
+            if node in reasons and self._folds(node):
+                self.folded.add(node)
+        for node, reason in reasons.items():
+            if node not in self.folded and not is_getitem(node):
                 self.refuse(node, reason)
 
+    def _folds(self, node: Node) -> bool:
+        """Whatever the operator: a result known at export that goes to delegates only is a constant of theirs."""
+        if not self.constants.is_constant(node) or not self.constants.has_weights(node):
+            return False
+        return bool(node.users) and all(self.is_node_supported({}, user) for user in node.users)
+
     def is_node_supported(self, submodules, node: Node) -> bool:
-        return node in self.taken or node in self.dequantisations
+        return node in self.taken or node in self.dequantisations or node in self.folded
 
     def refuse(self, node: Node, reason: str) -> None:
         self.report.refusals.append(Refusal(node.name, op_name(node), reason))
 
     def refuse_all(self, nodes: list[Node], reason: str) -> None:
         for node in nodes:
-            self.taken.discard(node)
-            if not is_getitem(node) and node not in self.dequantisations:
+            if node in self.taken and not is_getitem(node):
                 self.refuse(node, reason)
+            self.taken.discard(node)
 
     def _why_not(self, node: Node) -> str | None:
         if is_getitem(node) and not is_symbolic(node):
@@ -303,6 +325,10 @@ def _is_taken(weight: Node, constants: Constants) -> bool:
     return True
 
 
+def _is_bounded(value_range) -> bool:
+    return bool(value_range.lower.is_Integer and value_range.upper.is_Integer)
+
+
 def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and bool(torch.equal(a, b))
 
@@ -317,18 +343,18 @@ def _ops_in_subgraphs(ep: ExportedProgram) -> set[str]:
 
 
 def _erase_assertions(graph: Graph) -> None:
-    for node in list(graph.nodes):
-        if node.op == "call_function" and op_name(node) in ASSERTIONS and not node.users:
+    """Removes assertions on sizes, and what only they needed."""
+    for node in reversed(list(graph.nodes)):
+        if node.op != "call_function" or node.users:
+            continue
+        if op_name(node) in ASSERTIONS or isinstance(meta(node), (torch.SymBool, torch.SymInt, torch.SymFloat)):
             graph.erase_node(node)
 
 
 def _why_not_together(nodes: list[Node]) -> str | None:
     """Why a proposed partition is not worth, or not able, to be a delegate."""
-    listed = load_operators()
     calls = [n for n in nodes if not is_getitem(n) and not is_symbolic(n)]
-    if all(op_name(n) in _IDLE or op_name(n) not in listed for n in calls) and not any(
-        op_name(n) not in listed and op_name(n) not in _IDLE for n in calls
-    ):
+    if all(op_name(n) in _IDLE for n in calls):
         return "computes nothing: not worth a delegate"
     inside = set(nodes)
     inputs = {n for node in nodes for n in node.all_input_nodes if n not in inside}
@@ -344,16 +370,20 @@ def _why_not_together(nodes: list[Node]) -> str | None:
 
 
 def _tag_states(ep: ExportedProgram) -> None:
-    """A mutated buffer belongs to a delegate if all that reads it and what computes its new value are in that delegate;
-    otherwise it is memory of the program, which goes in and out."""
+    """A mutated buffer belongs to a delegate if all that reads it, or its new value, is in that delegate; otherwise it
+    is memory of the program, which goes in and out."""
     signature = ep.graph_signature
     producers = {target: name for name, target in signature.buffers_to_mutate.items()}
     by_name = {n.name: n for n in ep.graph.nodes}
+    output = next(n for n in ep.graph.nodes if n.op == "output")
     for node in ep.graph.nodes:
         target = signature.inputs_to_buffers.get(node.name)
         if node.op != "placeholder" or target not in producers:
             continue
-        readers = [user for user in node.users if user.op != "output"]
-        tags = {n.meta.get("delegation_tag") for n in [*readers, by_name[producers[target]]]}
-        if len(tags) == 1 and None not in tags:
+        producer = by_name[producers[target]]
+        # executorch cannot hand out a new value beside its being the state's (a clone of it can leave).
+        leaves = output.args[0].count(producer) > 1
+        users = [user for user in (*node.users, *producer.users) if user is not output]
+        tags = {n.meta.get("delegation_tag") for n in [*users, producer]}
+        if len(tags) == 1 and None not in tags and not leaves:
             node.meta["delegation_tag"] = tags.pop()

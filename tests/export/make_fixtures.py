@@ -209,6 +209,7 @@ def lower(model: nn.Module, example: tuple, dynamic_shapes=None, partitioner: We
 @torch.no_grad()
 def eager_outputs(fixture: Fixture) -> list[list[torch.Tensor]]:
     results = []
+    fixture.model.eval()
     for i, call in enumerate(fixture.calls):
         if i in fixture.reset:
             for name, buffer in fixture.model.named_buffers():

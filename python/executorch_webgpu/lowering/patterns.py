@@ -22,11 +22,12 @@ TORCHAO = "torchao.dequantize_affine.default"
 # Operators whose weight may be quantised, and the argument it is.
 CONSUMERS = {"aten.linear.default": "weight", "aten.embedding.default": "weight"}
 
+# They move or convert bytes and keep the values.
 _RESHAPES = {
-    "view_copy", "view", "reshape", "_unsafe_view", "unsqueeze_copy", "unsqueeze", "squeeze_copy", "squeeze",
-    "_to_copy", "to", "_to_dim_order_copy", "clone", "_clone_dim_order", "alias_copy", "alias", "lift_fresh_copy", "detach_copy",
-    "expand_copy", "expand", "slice_copy", "slice",
-}  # fmt: skip
+    *("view_copy", "view", "reshape", "_unsafe_view", "unsqueeze_copy", "unsqueeze", "squeeze_copy", "squeeze"),
+    *("_to_copy", "to", "_to_dim_order_copy", "clone", "_clone_dim_order", "alias_copy", "alias"),
+    *("lift_fresh_copy", "detach_copy", "expand_copy", "expand", "slice_copy", "slice"),
+}
 
 
 class Refused(ValueError):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from executorch_webgpu.operators import load_operators
 
@@ -36,13 +37,16 @@ def why_not(call: Call) -> str | None:
     """Why a call cannot be delegated, or None."""
     if call.schema is None:
         return "not an operator"
-    if call.op in rewrites.REWRITES:
-        reason = _by_list(call, load_operators()[rewrites.REWRITES[call.op].into])
-        return reason or rewrites.REWRITES[call.op].why_not(call)
-    listed = load_operators().get(call.op)
-    if listed is None:
-        return "not in operators.yaml"
-    return _by_list(call, listed) or (_PREDICATES[call.op](call) if call.op in _PREDICATES else None)
+    try:
+        if call.op in rewrites.REWRITES:
+            rewrite = rewrites.REWRITES[call.op]
+            return _by_list(call, load_operators()[rewrite.into]) or rewrite.why_not(call)
+        listed = load_operators().get(call.op)
+        if listed is None:
+            return "not in operators.yaml"
+        return _by_list(call, listed) or (_PREDICATES[call.op](call) if call.op in _PREDICATES else None)
+    except GuardOnDataDependentSymNode:
+        return "whether it is supported depends on a size that is only known at run time"
 
 
 def _by_list(call: Call, listed) -> str | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import logging
 import operator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +20,8 @@ from .batch_norm import fold_batch_norms
 from .calls import ASSERTIONS, Call, is_getitem, is_symbolic, meta, op_name
 from .constants import Constants
 from .symbols import ExprTable
+
+_log = logging.getLogger(__name__)
 
 EXPORTER = "executorch-webgpu 0.1.0"
 ALIGNMENT = 256
@@ -45,6 +49,10 @@ _SCALAR_FORMS = {
     "aten.gt.Tensor": ("aten.gt.Scalar", "aten.lt.Scalar"),
     "aten.ge.Tensor": ("aten.ge.Scalar", "aten.le.Scalar"),
 }
+
+
+# Operators that promote 0-d tensors to the dtype of the others; the kernels do not.
+_PROMOTING = {*_SCALAR_FORMS, "aten.minimum.default", "aten.maximum.default", "aten.where.self"}
 
 
 @dataclass
@@ -134,9 +142,16 @@ class Lowering:
             if spec.kind == torch.export.graph_signature.OutputKind.BUFFER_MUTATION:
                 self.graph.mutations.append(payload.Mutation(states[spec.target], self.value_of(node)))
             elif isinstance(meta(node), torch.Tensor):
-                self.graph.outputs.append(payload.Output(value=self.value_of(node)))
+                self.graph.outputs.append(payload.Output(value=self._output_value(node)))
             else:
                 self.graph.outputs.append(payload.Output(expr=self.exprs.add(meta(node))))
+
+    def _output_value(self, node: FxNode) -> int:
+        """Outputs are values of their own: a constant that leaves the graph is copied."""
+        value = self.value_of(node)
+        if self.graph.values[value].kind == "intermediate":
+            return value
+        return self.emit("aten.clone.default", [Reference(value), None], meta(node), f"{node.name}_out")
 
     def _not_emitted(self) -> set[FxNode]:
         """Nodes that become part of others: dequantisations, folded batch norms, sizes, assertions, constants."""
@@ -195,7 +210,8 @@ class Lowering:
             return self._quantized[node]
         try:
             match = patterns.match(node, self.constants, check=False)
-        except patterns.Refused:
+        except patterns.Refused as reason:
+            _log.error("%s: the weight is stored in f32: %s", node.name, reason)
             return None
         if match is None:
             return None
@@ -219,19 +235,16 @@ class Lowering:
         call = Call(node)
         if call.op in rewrites.REWRITES:
             self.values[node] = rewrites.REWRITES[call.op].emit(call, self)
-        elif (call.op in _NO_OPS or _is_idle_cast(call)) and self._may_alias(node):
+        elif call.op in _NO_OPS or _is_idle_cast(call):
             self.values[node] = self.value_of(node.args[0])
         else:
             self.values[node] = self._emit_call(call)
 
-    def _may_alias(self, node: FxNode) -> bool:
-        """A copy of an input, state or constant that leaves the graph stays a copy: outputs are values of their own."""
-        leaves = any(user.op == "output" for user in node.users)
-        return not leaves or self.graph.values[self.value_of(node.args[0])].kind == "intermediate"
-
     def _emit_call(self, call: Call) -> Any:
         arguments = dict(call.args)
         op = self._scalar_form(call, arguments) or call.op
+        if op in _PROMOTING:
+            self._cast_numbers(call, arguments)
         weight = patterns.CONSUMERS.get(call.op)
         if weight:
             packed = self._quantized_weight(arguments[weight])
@@ -278,6 +291,19 @@ class Lowering:
             return None
         arguments[second] = float(number) if kept.is_floating_point else number
         return plain
+
+    def _cast_numbers(self, call: Call, arguments: dict[str, Any]) -> None:
+        """Gives constants without dimensions the dtype that the operator computes in."""
+        dtypes = [meta(a).dtype for n, a in arguments.items() if n != "condition" and isinstance(meta(a), torch.Tensor)]
+        if not dtypes:
+            return
+        dtype = functools.reduce(torch.promote_types, dtypes)
+        if call.outputs[0].dtype != torch.bool:
+            dtype = call.outputs[0].dtype
+        for name, value in arguments.items():
+            if name != "condition" and isinstance(meta(value), torch.Tensor) and meta(value).dtype != dtype:
+                if self.constants.scalar(value) is not None:
+                    arguments[name] = Reference(self._constant(None, self.constants.evaluate(value).to(dtype)))
 
     def emit(self, op: str, arguments: list[Any], out: torch.Tensor, name: str) -> int:
         """Adds a node with arguments in the schema's order: nodes, References, numbers, lists. Returns its value."""

@@ -25,6 +25,16 @@ def to_sympy(value: Any) -> sympy.Expr:
     return sympy.sympify(value)
 
 
+def linear_in(expr: sympy.Expr, symbol: sympy.Symbol) -> tuple[int, int] | None:
+    """(a, b) where the expression is a · symbol + b with integers, or None."""
+    if expr.free_symbols != {symbol}:
+        return None
+    slope, rest = expr.coeff(symbol), expr.subs(symbol, 0)
+    if not (slope.is_Integer and rest.is_Integer) or sympy.expand(slope * symbol + rest - expr) != 0:
+        return None
+    return int(slope), int(rest)
+
+
 class ExprTable:
     """Builds Graph.exprs and Graph.symbols. Equal expressions share an index.
 
@@ -56,8 +66,7 @@ class ExprTable:
         for expr, *place in places:
             free = list(expr.free_symbols)
             if len(free) == 1 and free[0] not in self._bound:
-                slope, rest = expr.coeff(free[0]), expr.subs(free[0], 0)
-                if slope.is_Integer and rest.is_Integer and sympy.expand(slope * free[0] + rest - expr) == 0:
+                if linear_in(expr, free[0]):
                     self._bound[free[0]] = (expr, *place)
 
     def unbound(self, value: Any) -> set[str]:
@@ -96,7 +105,7 @@ class ExprTable:
             self.symbols.append(Symbol(str(symbol), low, high, source, position, dim))
             index = self._push("symbol", a=len(self.symbols) - 1)
         else:
-            slope, rest = int(expr.coeff(symbol)), int(expr.subs(symbol, 0))
+            slope, rest = linear_in(expr, symbol)
             ends = sorted((slope * low + rest, slope * high + rest))
             self.symbols.append(Symbol(f"{symbol}_dim", *ends, source, position, dim))
             index = self._push("symbol", a=len(self.symbols) - 1)
