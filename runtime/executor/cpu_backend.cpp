@@ -32,9 +32,9 @@ Result<std::vector<Located>> locate(const Value& value, const std::vector<Consta
     total += p.size;
   }
   if (total < expected)
-    return Status(Code::invalid_program, format("weight '%s' has %llu bytes of data, its type needs %llu",
-                                                value.name.c_str(), (unsigned long long)total,
-                                                (unsigned long long)expected));
+    return Status(Code::invalid_program,
+                  format("weight '%s' has %llu bytes of data, its type needs %llu", value.name.c_str(),
+                         (unsigned long long)total, (unsigned long long)expected));
   return located;
 }
 
@@ -70,7 +70,8 @@ std::string identity(const Value& value) {
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const LoadOptions& options) : shared_(std::make_shared<CpuShared>(options)) {}
-  Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload, const NamedDataMap& data) override {
+  Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload,
+                                                   const NamedDataMap& data) override {
     return makeCpuDelegate(shared_, payload, data);
   }
   Task<Status> resetStates() override {
@@ -98,11 +99,12 @@ void CpuBuffer::free() {
 Status CpuBuffer::allocate(uint64_t bytes, uint64_t budget, uint64_t& counted, const std::string& what) {
   free();
   if (bytes > budget)
-    return Status(Code::limit_exceeded, format("%s: %llu bytes exceed the %llu that the memory cap leaves", what.c_str(),
-                                               (unsigned long long)bytes, (unsigned long long)budget));
+    return Status(Code::limit_exceeded, format("%s: %llu bytes exceed the %llu that the memory cap leaves",
+                                               what.c_str(), (unsigned long long)bytes, (unsigned long long)budget));
   const uint64_t padded = alignUp(bytes, kAlignment) + kAlignment;
   if (padded <= SIZE_MAX) data_ = static_cast<uint8_t*>(std::aligned_alloc(kAlignment, size_t(padded)));
-  if (!data_) return Status(Code::out_of_memory, format("%s: no memory for %llu bytes", what.c_str(), (unsigned long long)bytes));
+  if (!data_)
+    return Status(Code::out_of_memory, format("%s: no memory for %llu bytes", what.c_str(), (unsigned long long)bytes));
   std::memset(data_ + bytes, 0, size_t(padded - bytes));
   size_ = bytes;
   counted_ = &counted;
@@ -142,7 +144,8 @@ Result<std::shared_ptr<CpuWeight>> CpuShared::weight(const Value& value, uint64_
     memory.weights += sum(words) + sum(constants);
   } else {
     const uint64_t constants_at = quantised ? alignUp(sum(words), kConstantsAlignment) : sum(words);
-    ETWGPU_TRY(weight->owned.allocate(constants_at + sum(constants), budget(), memory.weights, "weight '" + value.name + "'"));
+    ETWGPU_TRY(
+        weight->owned.allocate(constants_at + sum(constants), budget(), memory.weights, "weight '" + value.name + "'"));
     uint64_t at = 0;
     const auto request = [&](const std::vector<Located>& pieces) {
       for (const Located& p : pieces) {

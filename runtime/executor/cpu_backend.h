@@ -1,4 +1,5 @@
-// What the delegates of one program share on the CPU: weights and states by name, one arena, one scratch buffer, threads.
+// What the delegates of one program share on the CPU: weights and states by name, one arena, one scratch buffer,
+// threads.
 #pragma once
 
 #include <map>

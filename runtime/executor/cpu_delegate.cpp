@@ -142,7 +142,8 @@ std::optional<DType> NodeCall::dtype(size_t arg) const {
   return t ? std::optional(*t) : std::nullopt;
 }
 DType NodeCall::outputDType(size_t k) const {
-  return k < node_.outputs.size() && node_.outputs[k] != kNoValue ? delegate_.value(node_.outputs[k]).dtype : DType::f32;
+  return k < node_.outputs.size() && node_.outputs[k] != kNoValue ? delegate_.value(node_.outputs[k]).dtype
+                                                                  : DType::f32;
 }
 Sizes NodeCall::outputSizes(size_t k) const {
   return k < node_.outputs.size() && node_.outputs[k] != kNoValue ? delegate_.view(node_.outputs[k]).sizes : Sizes();
@@ -318,8 +319,8 @@ Status CpuDelegate::bindSymbols(std::span<const DelegateArg> inputs) {
     if (symbols_[s] < bounds.min || symbols_[s] > bounds.max)
       return Status(Code::invalid_argument,
                     format("input %d: %s %lld is outside of what was exported, %lld to %lld", b.input,
-                           b.dim >= 0 ? format("size of dimension %d,", b.dim).c_str() : "value", (long long)symbols_[s],
-                           (long long)bounds.min, (long long)bounds.max));
+                           b.dim >= 0 ? format("size of dimension %d,", b.dim).c_str() : "value",
+                           (long long)symbols_[s], (long long)bounds.min, (long long)bounds.max));
   }
   graph_.exprs.evalAll(symbols_, evaluated_);
   for (ValueId id : dynamic_) {
@@ -380,7 +381,8 @@ Status CpuDelegate::argmax(const ExecuteOptions& options) {
     return Status(Code::invalid_argument, "argmax of an output that is not f32 rows");
   const int64_t n = t.sizes.back();
   options.ids->clear();
-  for (int64_t r = 0; r < t.count() / n; ++r) options.ids->push_back(int32_t(cpu::argmaxRow(t.as<const float>() + r * n, n)));
+  for (int64_t r = 0; r < t.count() / n; ++r)
+    options.ids->push_back(int32_t(cpu::argmaxRow(t.as<const float>() + r * n, n)));
   return {};
 }
 
@@ -406,7 +408,8 @@ Status CpuDelegate::copyOutputs(std::span<DelegateArg> outputs, const ExecuteOpt
   return {};
 }
 
-Status CpuDelegate::run(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs, const ExecuteOptions& options) {
+Status CpuDelegate::run(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
+                        const ExecuteOptions& options) {
   if (!ready_) return Status(Code::internal, "execute before finishLoading");
   if (inputs.size() != graph_.inputs.size() || outputs.size() != graph_.outputs.size())
     return Status(Code::invalid_argument,
@@ -414,7 +417,8 @@ Status CpuDelegate::run(std::span<const DelegateArg> inputs, std::span<DelegateA
                          graph_.outputs.size(), inputs.size(), outputs.size()));
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].is_int != (graph_.inputs[i].value == kNoValue))
-      return Status(Code::invalid_argument, format("input %zu must be %s", i, inputs[i].is_int ? "a tensor" : "an integer"));
+      return Status(Code::invalid_argument,
+                    format("input %zu must be %s", i, inputs[i].is_int ? "a tensor" : "an integer"));
   stats_ = {};
   bindArena();
   ETWGPU_TRY(bindSymbols(inputs));

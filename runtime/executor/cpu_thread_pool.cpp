@@ -1,5 +1,6 @@
-// The thread pool of the CPU executor: a static partition, the caller works too. Between the regions of one run the workers
-// spin, since waking a sleeper costs as much as the arithmetic of a small layer (45 µs in a browser); after a run they sleep.
+// The thread pool of the CPU executor: a static partition, the caller works too. Between the regions of one run the
+// workers spin, since waking a sleeper costs as much as the arithmetic of a small layer (45 µs in a browser); after a
+// run they sleep.
 #include <algorithm>
 #include <memory>
 

@@ -16,8 +16,8 @@ Status readStart(const char* op, const TensorView& start, int64_t S, int64_t L, 
   if (!isIndexType(start.dtype) || start.count() != 1) return invalid(std::string(op) + ": start must be one integer");
   at = indexAt(start, 0);
   if (at < 0 || at + S > L)
-    return invalid(format("%s: positions %lld to %lld don't fit into a cache of %lld", op, (long long)at, (long long)(at + S - 1),
-                          (long long)L));
+    return invalid(format("%s: positions %lld to %lld don't fit into a cache of %lld", op, (long long)at,
+                          (long long)(at + S - 1), (long long)L));
   return {};
 }
 
@@ -36,12 +36,14 @@ Status ropeCacheWrite(CpuCall& call) {
   const TensorView qkv = call.tensor(kRopeQkv), table = call.tensor(kRopeTable), start = call.tensor(kRopeStart),
                    k_cache = call.tensor(kRopeKCache), v_cache = call.tensor(kRopeVCache);
   const int64_t heads = call.integer(kRopeHeads), kv_heads = call.integer(kRopeKvHeads);
-  for (const TensorView* t : {&qkv, &table, &k_cache, &v_cache}) ETWGPU_TRY(requireF32(op, *t, "every tensor but start"));
-  if (qkv.rank() != 3 || k_cache.rank() != 4 || v_cache.sizes != k_cache.sizes || k_cache.sizes[1] != kv_heads || heads < 1 ||
-      qkv.sizes[0] != 1 || k_cache.sizes[0] != 1)
+  for (const TensorView* t : {&qkv, &table, &k_cache, &v_cache})
+    ETWGPU_TRY(requireF32(op, *t, "every tensor but start"));
+  if (qkv.rank() != 3 || k_cache.rank() != 4 || v_cache.sizes != k_cache.sizes || k_cache.sizes[1] != kv_heads ||
+      heads < 1 || qkv.sizes[0] != 1 || k_cache.sizes[0] != 1)
     return invalid(std::string(op) + ": sizes don't fit");
   const int64_t S = qkv.sizes[1], L = k_cache.sizes[2], D = k_cache.sizes[3], h = D / 2;
-  if (D % 2 != 0 || qkv.sizes[2] != (heads + 2 * kv_heads) * D || table.rank() != 3 || table.sizes[1] != 2 || table.sizes[2] != h)
+  if (D % 2 != 0 || qkv.sizes[2] != (heads + 2 * kv_heads) * D || table.rank() != 3 || table.sizes[1] != 2 ||
+      table.sizes[2] != h)
     return invalid(std::string(op) + ": sizes don't fit");
   int64_t at = 0;
   ETWGPU_TRY(readStart(op, start, S, std::min(L, table.sizes[0]), at));
@@ -64,8 +66,8 @@ Status cachedAttention(CpuCall& call) {
   const char* op = "etwgpu.cached_attention";
   const TensorView q = call.tensor(kAttentionQ), k = call.tensor(kAttentionKCache), v = call.tensor(kAttentionVCache);
   for (const TensorView* t : {&q, &k, &v}) ETWGPU_TRY(requireF32(op, *t, "q, k and v"));
-  if (q.rank() != 4 || k.rank() != 4 || v.sizes != k.sizes || q.sizes[0] != 1 || k.sizes[0] != 1 || q.sizes[3] != k.sizes[3] ||
-      k.sizes[1] < 1 || q.sizes[2] % k.sizes[1] != 0)
+  if (q.rank() != 4 || k.rank() != 4 || v.sizes != k.sizes || q.sizes[0] != 1 || k.sizes[0] != 1 ||
+      q.sizes[3] != k.sizes[3] || k.sizes[1] < 1 || q.sizes[2] % k.sizes[1] != 0)
     return invalid(std::string(op) + ": sizes don't fit");
   const int64_t S = q.sizes[1], H = q.sizes[2], D = q.sizes[3], kv_heads = k.sizes[1], L = k.sizes[2], G = H / kv_heads;
   const int64_t window = call.isNone(kAttentionWindow) ? 0 : call.integer(kAttentionWindow);
@@ -73,7 +75,8 @@ Status cachedAttention(CpuCall& call) {
   int64_t at = 0;
   ETWGPU_TRY(readStart(op, call.tensor(kAttentionStart), S, L, at));
   ETWGPU_ASSIGN(const TensorView out, call.output(0, {1, S, H * D}));
-  // A tile: some positions × the query heads of one cache head. With few positions each query head may be a task of its own.
+  // A tile: some positions × the query heads of one cache head. With few positions each query head may be a task of its
+  // own.
   const int64_t positions = std::max<int64_t>(1, kAttentionTile / G), tiles = ceilDiv(S, positions);
   call.pool().parallelFor(kv_heads * tiles, 1, [&](int64_t b, int64_t e) {
     std::vector<AttentionRow> rows;
@@ -94,7 +97,8 @@ Status cachedAttention(CpuCall& call) {
   return {};
 }
 
-/// q [..., H, S, D], k [..., Hkv, T, D], v [..., Hkv, T, Dv]; mask broadcasts to [..., H, S, T], bool (true: visible) or f32.
+/// q [..., H, S, D], k [..., Hkv, T, D], v [..., Hkv, T, Dv]; mask broadcasts to [..., H, S, T], bool (true: visible)
+/// or f32.
 Status sdpa(CpuCall& call) {
   const char* op = "aten.scaled_dot_product_attention";
   const TensorView q = call.tensor(0), k = call.tensor(1), v = call.tensor(2);
@@ -118,7 +122,8 @@ Status sdpa(CpuCall& call) {
   score_sizes[rank - 1] = T;
   Sizes mask_strides(rank, 0);
   if (mask.data) {
-    if (mask.dtype != DType::f32 && mask.dtype != DType::boolean) return invalid(std::string(op) + ": the mask must be f32 or bool");
+    if (mask.dtype != DType::f32 && mask.dtype != DType::boolean)
+      return invalid(std::string(op) + ": the mask must be f32 or bool");
     ETWGPU_ASSIGN(const Sizes fits, broadcastSizes(op, mask.sizes, score_sizes));
     if (fits != score_sizes) return invalid(std::string(op) + ": a mask of " + sizesToString(mask.sizes));
     mask_strides = broadcastStrides(mask.sizes, score_sizes);
@@ -128,14 +133,20 @@ Status sdpa(CpuCall& call) {
   call.pool().parallelFor(heads * tiles, 1, [&](int64_t b, int64_t e) {
     std::vector<AttentionRow> rows;
     for (int64_t t = b; t < e; ++t) {
-      const int64_t head = t / tiles, s0 = t % tiles * kAttentionTile, kv = head / H * kv_heads + head % H / (H / kv_heads);
+      const int64_t head = t / tiles, s0 = t % tiles * kAttentionTile,
+                    kv = head / H * kv_heads + head % H / (H / kv_heads);
       int64_t mask_at = 0, rest = head;
       for (size_t d = rank - 2; d-- > 0; rest /= q.sizes[d]) mask_at += rest % q.sizes[d] * mask_strides[d];
       rows.clear();
       for (int64_t s = s0; s < std::min(S, s0 + kAttentionTile); ++s) {
         const int64_t m = mask_at + s * mask_strides[rank - 2];
-        AttentionRow row{q.as<float>() + (head * S + s) * D, out.as<float>() + (head * S + s) * Dv, 0,
-                         causal ? std::min(T, s + 1) : T, nullptr, nullptr, mask_strides[rank - 1]};
+        AttentionRow row{q.as<float>() + (head * S + s) * D,
+                         out.as<float>() + (head * S + s) * Dv,
+                         0,
+                         causal ? std::min(T, s + 1) : T,
+                         nullptr,
+                         nullptr,
+                         mask_strides[rank - 1]};
         if (mask.data && mask.dtype == DType::f32) row.bias = mask.as<float>() + m;
         if (mask.data && mask.dtype == DType::boolean) row.visible = mask.as<uint8_t>() + m;
         rows.push_back(row);

@@ -77,9 +77,15 @@ void byRows(int64_t rows, Fn4 four, Fn3 three, Fn2 two, Fn1 one) {
 class Tile {
  public:
   Tile(const AttentionHead& head, std::span<const AttentionRow> rows)
-      : h_(head), rows_(rows), R_(int64_t(rows.size())), q_(size_t(R_ * h_.D)), scores_(size_t(R_ * kKeys)),
-        acc_(size_t(R_ * h_.Dv), 0.f), product_(R_ > kDirectRows ? size_t(R_ * h_.Dv) : 0),
-        max_(rows.size(), kMinusInfinity), sum_(rows.size(), 0.f) {
+      : h_(head),
+        rows_(rows),
+        R_(int64_t(rows.size())),
+        q_(size_t(R_ * h_.D)),
+        scores_(size_t(R_ * kKeys)),
+        acc_(size_t(R_ * h_.Dv), 0.f),
+        product_(R_ > kDirectRows ? size_t(R_ * h_.Dv) : 0),
+        max_(rows.size(), kMinusInfinity),
+        sum_(rows.size(), 0.f) {
     for (int64_t r = 0; r < R_; ++r)
       scaleRow(rows[size_t(r)].q, h_.scale, 0.f, nullptr, nullptr, q_.data() + r * h_.D, h_.D);
   }
@@ -105,19 +111,21 @@ class Tile {
     const float* q = q_.data();
     const int64_t D = h_.D, Dv = h_.Dv, ks = h_.k_stride, vs = h_.v_stride;
     if (R_ <= kDirectRows) {
-      byRows(R_, [&](int64_t r) { dotKeys<4>(q + r * D, k, ks, n, D, s + r * kKeys); },
-             [&](int64_t r) { dotKeys<3>(q + r * D, k, ks, n, D, s + r * kKeys); },
-             [&](int64_t r) { dotKeys<2>(q + r * D, k, ks, n, D, s + r * kKeys); },
-             [&](int64_t r) { dotKeys<1>(q + r * D, k, ks, n, D, s + r * kKeys); });
+      byRows(
+          R_, [&](int64_t r) { dotKeys<4>(q + r * D, k, ks, n, D, s + r * kKeys); },
+          [&](int64_t r) { dotKeys<3>(q + r * D, k, ks, n, D, s + r * kKeys); },
+          [&](int64_t r) { dotKeys<2>(q + r * D, k, ks, n, D, s + r * kKeys); },
+          [&](int64_t r) { dotKeys<1>(q + r * D, k, ks, n, D, s + r * kKeys); });
     } else {
       gemmColumns(q, D, StridedPanels(k, 1, ks, n), s, kKeys, R_, D, 0, n);
     }
     for (int64_t r = 0; r < R_; ++r) weigh(r, j, n);
     if (R_ <= kDirectRows) {
-      byRows(R_, [&](int64_t r) { addValues<4>(s + r * kKeys, v, vs, n, Dv, acc + r * Dv); },
-             [&](int64_t r) { addValues<3>(s + r * kKeys, v, vs, n, Dv, acc + r * Dv); },
-             [&](int64_t r) { addValues<2>(s + r * kKeys, v, vs, n, Dv, acc + r * Dv); },
-             [&](int64_t r) { addValues<1>(s + r * kKeys, v, vs, n, Dv, acc + r * Dv); });
+      byRows(
+          R_, [&](int64_t r) { addValues<4>(s + r * kKeys, v, vs, n, Dv, acc + r * Dv); },
+          [&](int64_t r) { addValues<3>(s + r * kKeys, v, vs, n, Dv, acc + r * Dv); },
+          [&](int64_t r) { addValues<2>(s + r * kKeys, v, vs, n, Dv, acc + r * Dv); },
+          [&](int64_t r) { addValues<1>(s + r * kKeys, v, vs, n, Dv, acc + r * Dv); });
       return;
     }
     gemmColumns(s, kKeys, StridedPanels(v, vs, 1, Dv), product_.data(), Dv, R_, n, 0, Dv);

@@ -1,5 +1,5 @@
-// Attention of a tile of query rows over the keys of one head: blocks of 64 keys with a running maximum and sum, so that scores
-// never leave L1, and only visible keys are read.
+// Attention of a tile of query rows over the keys of one head: blocks of 64 keys with a running maximum and sum, so
+// that scores never leave L1, and only visible keys are read.
 #pragma once
 
 #include "runtime/core/tensor.h"
@@ -7,8 +7,8 @@
 namespace etwgpu::cpu {
 
 struct AttentionRow {
-  const float* q = nullptr;  // D values
-  float* out = nullptr;      // Dv values
+  const float* q = nullptr;    // D values
+  float* out = nullptr;        // Dv values
   int64_t begin = 0, end = 0;  // visible keys
   // What is added to the scores (f32) or which keys are visible (bool); element j at [j · mask_stride].
   const float* bias = nullptr;

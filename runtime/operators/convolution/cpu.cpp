@@ -25,7 +25,8 @@ Status convolution(CpuCall& call, Act act, const TensorView& residual) {
   if (call.flag(kConvTransposed)) return Status(Code::unsupported_operator, "aten.convolution: transposed");
   if (weight.rank() != 3 && weight.rank() != 4) return invalid(std::string(op) + ": only one and two dimensions");
   const bool flat = weight.rank() == 3, batched = x.rank() == weight.rank();
-  if (!batched && x.rank() + 1 != weight.rank()) return invalid(std::string(op) + ": the input's rank doesn't fit the weight's");
+  if (!batched && x.rank() + 1 != weight.rank())
+    return invalid(std::string(op) + ": the input's rank doesn't fit the weight's");
   ConvShape s;
   const size_t c = batched ? 1 : 0;
   s.images = batched ? x.sizes[0] : 1;
@@ -39,19 +40,23 @@ Status convolution(CpuCall& call, Act act, const TensorView& residual) {
   pair(call.integers(kConvStride), flat, 1, s.stride_h, s.stride_w);
   pair(call.integers(kConvPadding), flat, 0, s.pad_h, s.pad_w);
   pair(call.integers(kConvDilation), flat, 1, s.dilation_h, s.dilation_w);
-  if (s.groups < 1 || s.channels % s.groups != 0 || s.out_channels % s.groups != 0 || weight.sizes[1] != s.channels / s.groups)
+  if (s.groups < 1 || s.channels % s.groups != 0 || s.out_channels % s.groups != 0 ||
+      weight.sizes[1] != s.channels / s.groups)
     return invalid(std::string(op) + ": channels of input " + sizesToString(x.sizes) + " and weight " +
                    sizesToString(weight.sizes) + " don't fit");
-  if (std::min({s.stride_h, s.stride_w, s.dilation_h, s.dilation_w, s.kernel_h, s.kernel_w}) < 1 || std::min(s.pad_h, s.pad_w) < 0)
+  if (std::min({s.stride_h, s.stride_w, s.dilation_h, s.dilation_w, s.kernel_h, s.kernel_w}) < 1 ||
+      std::min(s.pad_h, s.pad_w) < 0)
     return invalid(std::string(op) + ": stride, dilation or padding out of range");
-  if (bias.data && (bias.count() != s.out_channels || bias.dtype != DType::f32)) return invalid(std::string(op) + ": bias of another size");
+  if (bias.data && (bias.count() != s.out_channels || bias.dtype != DType::f32))
+    return invalid(std::string(op) + ": bias of another size");
   const auto length = [](int64_t in, int64_t pad, int64_t dilation, int64_t kernel, int64_t stride) {
     const int64_t room = in + 2 * pad - dilation * (kernel - 1) - 1;
     return room < 0 ? -1 : room / stride + 1;
   };
   s.out_height = length(s.height, s.pad_h, s.dilation_h, s.kernel_h, s.stride_h);
   s.out_width = length(s.width, s.pad_w, s.dilation_w, s.kernel_w, s.stride_w);
-  if (s.out_height < 0 || s.out_width < 0) return invalid(std::string(op) + ": the kernel is larger than the padded input");
+  if (s.out_height < 0 || s.out_width < 0)
+    return invalid(std::string(op) + ": the kernel is larger than the padded input");
   Sizes sizes;
   if (batched) sizes.push_back(s.images);
   sizes.push_back(s.out_channels);
@@ -61,7 +66,8 @@ Status convolution(CpuCall& call, Act act, const TensorView& residual) {
   if (residual.data && (residual.count() != out.count() || residual.dtype != DType::f32))
     return invalid(std::string(op) + ": residual of another size");
   if (out.count() == 0) return {};
-  convolve(s, {x.as<float>(), weight.as<float>(), bias.as<float>(), residual.as<float>(), out.as<float>(), act}, call.pool());
+  convolve(s, {x.as<float>(), weight.as<float>(), bias.as<float>(), residual.as<float>(), out.as<float>(), act},
+           call.pool());
   return {};
 }
 
@@ -107,10 +113,11 @@ Status planPool(CpuCall& call, const char* op, size_t dilation_arg, size_t ceil_
   if (stride.empty()) stride = {p.kernel_h, p.kernel_w};
   pair(stride, false, 1, p.stride_h, p.stride_w);
   pair(call.isNone(3) ? Sizes() : call.integers(3), false, 0, p.pad_h, p.pad_w);
-  if (dilation_arg) pair(call.isNone(dilation_arg) ? Sizes() : call.integers(dilation_arg), false, 1, p.dilation_h, p.dilation_w);
+  if (dilation_arg)
+    pair(call.isNone(dilation_arg) ? Sizes() : call.integers(dilation_arg), false, 1, p.dilation_h, p.dilation_w);
   const bool ceil_mode = !call.isNone(ceil_arg) && call.flag(ceil_arg);
-  if (std::min({p.kernel_h, p.kernel_w, p.stride_h, p.stride_w, p.dilation_h, p.dilation_w}) < 1 || p.pad_h < 0 || p.pad_w < 0 ||
-      p.pad_h * 2 > p.kernel_h || p.pad_w * 2 > p.kernel_w)
+  if (std::min({p.kernel_h, p.kernel_w, p.stride_h, p.stride_w, p.dilation_h, p.dilation_w}) < 1 || p.pad_h < 0 ||
+      p.pad_w < 0 || p.pad_h * 2 > p.kernel_h || p.pad_w * 2 > p.kernel_w)
     return invalid(std::string(op) + ": kernel, stride or padding out of range");
   p.out_height = pooledLength(p.height, p.pad_h, p.dilation_h, p.kernel_h, p.stride_h, ceil_mode);
   p.out_width = pooledLength(p.width, p.pad_w, p.dilation_w, p.kernel_w, p.stride_w, ceil_mode);
@@ -183,7 +190,8 @@ Status adaptiveAvgPool(CpuCall& call) {
   Pool p;
   ETWGPU_TRY(planesOf("aten.adaptive_avg_pool2d", call.tensor(0), p));
   pair(call.integers(1), false, 1, p.out_height, p.out_width);
-  if (p.out_height < 1 || p.out_width < 1 || p.height < 1 || p.width < 1) return invalid("aten.adaptive_avg_pool2d: sizes out of range");
+  if (p.out_height < 1 || p.out_width < 1 || p.height < 1 || p.width < 1)
+    return invalid("aten.adaptive_avg_pool2d: sizes out of range");
   p.sizes[p.sizes.size() - 2] = p.out_height;
   p.sizes[p.sizes.size() - 1] = p.out_width;
   p.kernel_h = ceilDiv(p.height, p.out_height);

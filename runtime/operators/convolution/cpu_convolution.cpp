@@ -10,10 +10,11 @@ namespace {
 /// The columns of one image and group: row k = (channel, kernel y, kernel x), column n = output pixel.
 class ConvPanels final : public PanelSource {
  public:
-  ConvPanels(const ConvShape& s, const float* image) : s_(s), image_(image), size_(s.channels / s.groups * s.inPlane()) {}
+  ConvPanels(const ConvShape& s, const float* image)
+      : s_(s), image_(image), size_(s.channels / s.groups * s.inPlane()) {}
 
   void pack(int64_t n0, int64_t k0, int64_t depth, float* panel) const override {
-    int64_t base[kPanelWidth];        // of the pixel's window in a channel
+    int64_t base[kPanelWidth];                      // of the pixel's window in a channel
     int64_t row[kPanelWidth], column[kPanelWidth];  // of its first tap
     const int64_t pixels = std::min<int64_t>(kPanelWidth, s_.outPlane() - n0);
     for (int64_t c = 0; c < kPanelWidth; ++c) {
@@ -34,7 +35,8 @@ class ConvPanels final : public PanelSource {
       alignas(32) float mask[kPanelWidth];
       bool all = true;
       for (int64_t c = 0; c < kPanelWidth; ++c) {
-        const bool inside = uint64_t(row[c] + dy) < uint64_t(s_.height) && uint64_t(column[c] + dx) < uint64_t(s_.width);
+        const bool inside =
+            uint64_t(row[c] + dy) < uint64_t(s_.height) && uint64_t(column[c] + dx) < uint64_t(s_.width);
         mask[c] = inside ? 1.f : 0.f;
         all = all && inside;
       }
@@ -43,10 +45,11 @@ class ConvPanels final : public PanelSource {
   }
 
  private:
-  ETWGPU_KERNEL void packTap(bool adjacent, bool all, const int64_t* base, const float* mask, int64_t offset, int64_t channel,
-                             int64_t k0, int64_t depth, int64_t tap, float* panel) const {
+  ETWGPU_KERNEL void packTap(bool adjacent, bool all, const int64_t* base, const float* mask, int64_t offset,
+                             int64_t channel, int64_t k0, int64_t depth, int64_t tap, float* panel) const {
     const int64_t taps = s_.kernel_h * s_.kernel_w, plane = s_.inPlane();
-    const auto keep0 = hn::Gt(hn::Load(DF(), mask), splat(0.f)), keep1 = hn::Gt(hn::Load(DF(), mask + kLanes), splat(0.f));
+    const auto keep0 = hn::Gt(hn::Load(DF(), mask), splat(0.f)),
+               keep1 = hn::Gt(hn::Load(DF(), mask + kLanes), splat(0.f));
     for (int64_t k = channel * taps + tap - k0; k < depth; k += taps, ++channel) {
       float* o = panel + k * kPanelWidth;
       const int64_t at = channel * plane + base[0] + offset;
@@ -83,14 +86,15 @@ ETWGPU_KERNEL void finishChannel(float* out, int64_t n, float bias, Act act, con
 }
 
 /// Output channels [c0, c1) of a group and pixels [p0, p1) of one image.
-void convolveRange(const ConvShape& s, const ConvOperands& o, int64_t image, int64_t group, int64_t c0, int64_t c1, int64_t p0,
-                   int64_t p1) {
+void convolveRange(const ConvShape& s, const ConvOperands& o, int64_t image, int64_t group, int64_t c0, int64_t c1,
+                   int64_t p0, int64_t p1) {
   const int64_t per_group = s.out_channels / s.groups, K = s.depth(), plane = s.outPlane();
   const float* x = o.x + (image * s.channels + group * (s.channels / s.groups)) * s.inPlane();
   const int64_t first = group * per_group + c0;  // output channel
   float* out = o.out + (image * s.out_channels + first) * plane;
   const float* weight = o.weight + first * K;
-  const bool pointwise = s.kernel_h * s.kernel_w == 1 && s.stride_h == 1 && s.stride_w == 1 && s.pad_h == 0 && s.pad_w == 0;
+  const bool pointwise =
+      s.kernel_h * s.kernel_w == 1 && s.stride_h == 1 && s.stride_w == 1 && s.pad_h == 0 && s.pad_w == 0;
   if (pointwise) {
     gemmColumns(weight, K, StridedPanels(x, plane, 1, plane), out, plane, c1 - c0, K, p0, p1);
   } else {
@@ -99,7 +103,8 @@ void convolveRange(const ConvShape& s, const ConvOperands& o, int64_t image, int
   if (!o.bias && !o.residual && o.activation == Act::none) return;
   for (int64_t c = 0; c < c1 - c0; ++c) {
     const int64_t at = (image * s.out_channels + first + c) * plane + p0;
-    finishChannel(o.out + at, p1 - p0, o.bias ? o.bias[first + c] : 0.f, o.activation, o.residual ? o.residual + at : nullptr);
+    finishChannel(o.out + at, p1 - p0, o.bias ? o.bias[first + c] : 0.f, o.activation,
+                  o.residual ? o.residual + at : nullptr);
   }
 }
 
@@ -157,7 +162,8 @@ void depthwise(const ConvShape& s, const ConvOperands& o, ThreadPool& pool) {
       float* out = o.out + i * plane;
       for (int64_t y = 0; y < s.out_height; ++y) depthwiseLine(s, x, o.weight + c * taps, y, out + y * s.out_width);
       if (o.bias || o.residual || o.activation != Act::none)
-        finishChannel(out, plane, o.bias ? o.bias[c] : 0.f, o.activation, o.residual ? o.residual + i * plane : nullptr);
+        finishChannel(out, plane, o.bias ? o.bias[c] : 0.f, o.activation,
+                      o.residual ? o.residual + i * plane : nullptr);
     }
   });
 }
@@ -166,7 +172,8 @@ void depthwise(const ConvShape& s, const ConvOperands& o, ThreadPool& pool) {
 
 void convolve(const ConvShape& s, const ConvOperands& o, ThreadPool& pool) {
   if (s.groups == s.channels && s.out_channels % s.groups == 0 && s.groups > 1) return depthwise(s, o, pool);
-  const int64_t plane = s.outPlane(), per_group = s.out_channels / s.groups, work = std::max<int64_t>(1, per_group * s.depth());
+  const int64_t plane = s.outPlane(), per_group = s.out_channels / s.groups,
+                work = std::max<int64_t>(1, per_group * s.depth());
   const int64_t panels = ceilDiv(plane, kPanelWidth), units = s.images * s.groups;
   if (units * panels >= 3 * pool.threads() || pool.threads() == 1) {
     // Pixels of all images and groups; a task never crosses from one plane to the next.

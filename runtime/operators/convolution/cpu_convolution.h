@@ -1,5 +1,5 @@
-// Convolution of NCHW tensors: an implicit matrix product whose panels are columns of the input, and a direct kernel for
-// depthwise layers.
+// Convolution of NCHW tensors: an implicit matrix product whose panels are columns of the input, and a direct kernel
+// for depthwise layers.
 #pragma once
 
 #include "runtime/operators/common/cpu_math.h"

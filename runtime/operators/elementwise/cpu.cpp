@@ -142,7 +142,8 @@ Status elu(CpuCall& call) {
     if (scale != 1) b.op(PointwiseOp::mul, t, y, b.scalar(scale, t));
     return b.run();
   }
-  const int32_t negative = b.op(PointwiseOp::elu, t, b.op(PointwiseOp::mul, t, x, b.scalar(input_scale, t)), -1, -1, alpha);
+  const int32_t negative =
+      b.op(PointwiseOp::elu, t, b.op(PointwiseOp::mul, t, x, b.scalar(input_scale, t)), -1, -1, alpha);
   const int32_t positive = b.op(PointwiseOp::gt, DType::boolean, x, b.scalar(0, t));
   const int32_t y = b.op(PointwiseOp::where, t, positive, x, negative);
   b.op(PointwiseOp::mul, t, y, b.scalar(scale, t));

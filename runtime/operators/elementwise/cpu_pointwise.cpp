@@ -14,7 +14,8 @@ enum class Class : uint8_t { f, i, b };  // float, int64_t, int32_t 0 / 1
 
 Class classOf(DType t) { return t == DType::f32 ? Class::f : t == DType::boolean ? Class::b : Class::i; }
 bool supported(DType t) {
-  return t == DType::f32 || t == DType::i64 || t == DType::i32 || t == DType::boolean || t == DType::u8 || t == DType::i8;
+  return t == DType::f32 || t == DType::i64 || t == DType::i32 || t == DType::boolean || t == DType::u8 ||
+         t == DType::i8;
 }
 
 /// One value of a block.
@@ -69,10 +70,14 @@ void loadRow(const Source& s, int64_t address, int64_t stride, Register& r, int 
         gather(reinterpret_cast<const float*>(p), stride, r.f + at, n);
       }
       return;
-    case DType::i64: return gather(reinterpret_cast<const int64_t*>(p), stride, r.i + at, n);
-    case DType::i32: return gather(reinterpret_cast<const int32_t*>(p), stride, r.i + at, n);
-    case DType::u8: return gather(p, stride, r.i + at, n);
-    case DType::i8: return gather(reinterpret_cast<const int8_t*>(p), stride, r.i + at, n);
+    case DType::i64:
+      return gather(reinterpret_cast<const int64_t*>(p), stride, r.i + at, n);
+    case DType::i32:
+      return gather(reinterpret_cast<const int32_t*>(p), stride, r.i + at, n);
+    case DType::u8:
+      return gather(p, stride, r.i + at, n);
+    case DType::i8:
+      return gather(reinterpret_cast<const int8_t*>(p), stride, r.i + at, n);
     default:
       gather(p, stride, r.b + at, n);
       for (int i = 0; i < n; ++i) r.b[at + i] = r.b[at + i] != 0;
@@ -142,14 +147,22 @@ VF maxNan(VF a, VF b) { return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn
 
 ETWGPU_KERNEL void arithmeticF(PointwiseOp op, const float* a, const float* b, float* o, int n) {
   switch (op) {
-    case PointwiseOp::add: return binaryF(a, b, o, n, [](VF x, VF y) { return hn::Add(x, y); });
-    case PointwiseOp::sub: return binaryF(a, b, o, n, [](VF x, VF y) { return hn::Sub(x, y); });
-    case PointwiseOp::mul: return binaryF(a, b, o, n, [](VF x, VF y) { return hn::Mul(x, y); });
-    case PointwiseOp::div: return binaryF(a, b, o, n, [](VF x, VF y) { return hn::Div(x, y); });
-    case PointwiseOp::minimum: return binaryF(a, b, o, n, minNan);
-    case PointwiseOp::maximum: return binaryF(a, b, o, n, maxNan);
-    case PointwiseOp::pow: return scalar2(a, b, o, n, [](float x, float y) { return std::pow(x, y); });
-    default: return;
+    case PointwiseOp::add:
+      return binaryF(a, b, o, n, [](VF x, VF y) { return hn::Add(x, y); });
+    case PointwiseOp::sub:
+      return binaryF(a, b, o, n, [](VF x, VF y) { return hn::Sub(x, y); });
+    case PointwiseOp::mul:
+      return binaryF(a, b, o, n, [](VF x, VF y) { return hn::Mul(x, y); });
+    case PointwiseOp::div:
+      return binaryF(a, b, o, n, [](VF x, VF y) { return hn::Div(x, y); });
+    case PointwiseOp::minimum:
+      return binaryF(a, b, o, n, minNan);
+    case PointwiseOp::maximum:
+      return binaryF(a, b, o, n, maxNan);
+    case PointwiseOp::pow:
+      return scalar2(a, b, o, n, [](float x, float y) { return std::pow(x, y); });
+    default:
+      return;
   }
 }
 
@@ -164,28 +177,42 @@ int64_t powI(int64_t x, int64_t y) {
 ETWGPU_KERNEL void arithmeticI(PointwiseOp op, const int64_t* a, const int64_t* b, int64_t* o, int n) {
   using U = uint64_t;  // wraps where signed numbers would overflow
   switch (op) {
-    case PointwiseOp::add: return scalar2(a, b, o, n, [](int64_t x, int64_t y) { return int64_t(U(x) + U(y)); });
-    case PointwiseOp::sub: return scalar2(a, b, o, n, [](int64_t x, int64_t y) { return int64_t(U(x) - U(y)); });
-    case PointwiseOp::mul: return scalar2(a, b, o, n, [](int64_t x, int64_t y) { return int64_t(U(x) * U(y)); });
+    case PointwiseOp::add:
+      return scalar2(a, b, o, n, [](int64_t x, int64_t y) { return int64_t(U(x) + U(y)); });
+    case PointwiseOp::sub:
+      return scalar2(a, b, o, n, [](int64_t x, int64_t y) { return int64_t(U(x) - U(y)); });
+    case PointwiseOp::mul:
+      return scalar2(a, b, o, n, [](int64_t x, int64_t y) { return int64_t(U(x) * U(y)); });
     case PointwiseOp::div:
       return scalar2(a, b, o, n, [](int64_t x, int64_t y) { return y == 0 ? 0 : y == -1 ? int64_t(-U(x)) : x / y; });
-    case PointwiseOp::minimum: return scalar2(a, b, o, n, [](int64_t x, int64_t y) { return std::min(x, y); });
-    case PointwiseOp::maximum: return scalar2(a, b, o, n, [](int64_t x, int64_t y) { return std::max(x, y); });
-    case PointwiseOp::pow: return scalar2(a, b, o, n, powI);
-    default: return;
+    case PointwiseOp::minimum:
+      return scalar2(a, b, o, n, [](int64_t x, int64_t y) { return std::min(x, y); });
+    case PointwiseOp::maximum:
+      return scalar2(a, b, o, n, [](int64_t x, int64_t y) { return std::max(x, y); });
+    case PointwiseOp::pow:
+      return scalar2(a, b, o, n, powI);
+    default:
+      return;
   }
 }
 
 template <class T>
 ETWGPU_KERNEL void compare(PointwiseOp op, const T* a, const T* b, int32_t* o, int n) {
   switch (op) {
-    case PointwiseOp::eq: return scalar2(a, b, o, n, [](T x, T y) { return int32_t(x == y); });
-    case PointwiseOp::ne: return scalar2(a, b, o, n, [](T x, T y) { return int32_t(x != y); });
-    case PointwiseOp::lt: return scalar2(a, b, o, n, [](T x, T y) { return int32_t(x < y); });
-    case PointwiseOp::le: return scalar2(a, b, o, n, [](T x, T y) { return int32_t(x <= y); });
-    case PointwiseOp::gt: return scalar2(a, b, o, n, [](T x, T y) { return int32_t(x > y); });
-    case PointwiseOp::ge: return scalar2(a, b, o, n, [](T x, T y) { return int32_t(x >= y); });
-    default: return;
+    case PointwiseOp::eq:
+      return scalar2(a, b, o, n, [](T x, T y) { return int32_t(x == y); });
+    case PointwiseOp::ne:
+      return scalar2(a, b, o, n, [](T x, T y) { return int32_t(x != y); });
+    case PointwiseOp::lt:
+      return scalar2(a, b, o, n, [](T x, T y) { return int32_t(x < y); });
+    case PointwiseOp::le:
+      return scalar2(a, b, o, n, [](T x, T y) { return int32_t(x <= y); });
+    case PointwiseOp::gt:
+      return scalar2(a, b, o, n, [](T x, T y) { return int32_t(x > y); });
+    case PointwiseOp::ge:
+      return scalar2(a, b, o, n, [](T x, T y) { return int32_t(x >= y); });
+    default:
+      return;
   }
 }
 
@@ -202,30 +229,52 @@ VF eluV(VF x, float alpha) {
 ETWGPU_KERNEL void unaryFloat(const PointwiseInstruction& in, const float* a, float* o, int n) {
   const float imm = float(in.imm), imm2 = float(in.imm2);
   switch (in.op) {
-    case PointwiseOp::neg: return unaryF(a, o, n, [](VF x) { return hn::Neg(x); });
-    case PointwiseOp::abs: return unaryF(a, o, n, [](VF x) { return hn::Abs(x); });
-    case PointwiseOp::exp: return unaryF(a, o, n, expV);
-    case PointwiseOp::log: return scalar1(a, o, n, [](float x) { return std::log(x); });
-    case PointwiseOp::sqrt: return unaryF(a, o, n, [](VF x) { return hn::Sqrt(x); });
-    case PointwiseOp::rsqrt: return unaryF(a, o, n, [](VF x) { return hn::Div(splat(1.f), hn::Sqrt(x)); });
-    case PointwiseOp::reciprocal: return unaryF(a, o, n, [](VF x) { return hn::Div(splat(1.f), x); });
-    case PointwiseOp::sin: return scalar1(a, o, n, [](float x) { return std::sin(x); });
-    case PointwiseOp::cos: return scalar1(a, o, n, [](float x) { return std::cos(x); });
-    case PointwiseOp::tanh: return unaryF(a, o, n, tanhV);
-    case PointwiseOp::erf: return unaryF(a, o, n, erfV);
-    case PointwiseOp::sigmoid: return unaryF(a, o, n, sigmoidV);
-    case PointwiseOp::silu: return unaryF(a, o, n, siluV);
-    case PointwiseOp::gelu: return unaryF(a, o, n, geluV);
-    case PointwiseOp::gelu_tanh: return unaryF(a, o, n, geluTanhV);
-    case PointwiseOp::relu: return unaryF(a, o, n, [](VF x) { return actV(Act::relu, x); });
-    case PointwiseOp::hardswish: return unaryF(a, o, n, [](VF x) { return actV(Act::hardswish, x); });
-    case PointwiseOp::hardsigmoid: return unaryF(a, o, n, hardsigmoidV);
-    case PointwiseOp::floor: return unaryF(a, o, n, [](VF x) { return hn::Floor(x); });
-    case PointwiseOp::leaky_relu: return unaryF(a, o, n, [imm](VF x) { return leakyV(x, imm); });
-    case PointwiseOp::elu: return unaryF(a, o, n, [imm](VF x) { return eluV(x, imm); });
+    case PointwiseOp::neg:
+      return unaryF(a, o, n, [](VF x) { return hn::Neg(x); });
+    case PointwiseOp::abs:
+      return unaryF(a, o, n, [](VF x) { return hn::Abs(x); });
+    case PointwiseOp::exp:
+      return unaryF(a, o, n, expV);
+    case PointwiseOp::log:
+      return scalar1(a, o, n, [](float x) { return std::log(x); });
+    case PointwiseOp::sqrt:
+      return unaryF(a, o, n, [](VF x) { return hn::Sqrt(x); });
+    case PointwiseOp::rsqrt:
+      return unaryF(a, o, n, [](VF x) { return hn::Div(splat(1.f), hn::Sqrt(x)); });
+    case PointwiseOp::reciprocal:
+      return unaryF(a, o, n, [](VF x) { return hn::Div(splat(1.f), x); });
+    case PointwiseOp::sin:
+      return scalar1(a, o, n, [](float x) { return std::sin(x); });
+    case PointwiseOp::cos:
+      return scalar1(a, o, n, [](float x) { return std::cos(x); });
+    case PointwiseOp::tanh:
+      return unaryF(a, o, n, tanhV);
+    case PointwiseOp::erf:
+      return unaryF(a, o, n, erfV);
+    case PointwiseOp::sigmoid:
+      return unaryF(a, o, n, sigmoidV);
+    case PointwiseOp::silu:
+      return unaryF(a, o, n, siluV);
+    case PointwiseOp::gelu:
+      return unaryF(a, o, n, geluV);
+    case PointwiseOp::gelu_tanh:
+      return unaryF(a, o, n, geluTanhV);
+    case PointwiseOp::relu:
+      return unaryF(a, o, n, [](VF x) { return actV(Act::relu, x); });
+    case PointwiseOp::hardswish:
+      return unaryF(a, o, n, [](VF x) { return actV(Act::hardswish, x); });
+    case PointwiseOp::hardsigmoid:
+      return unaryF(a, o, n, hardsigmoidV);
+    case PointwiseOp::floor:
+      return unaryF(a, o, n, [](VF x) { return hn::Floor(x); });
+    case PointwiseOp::leaky_relu:
+      return unaryF(a, o, n, [imm](VF x) { return leakyV(x, imm); });
+    case PointwiseOp::elu:
+      return unaryF(a, o, n, [imm](VF x) { return eluV(x, imm); });
     case PointwiseOp::clamp:
       return unaryF(a, o, n, [imm, imm2](VF x) { return clampV(x, splat(imm), splat(imm2)); });
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -235,14 +284,18 @@ int64_t saturate(double v) {
 
 ETWGPU_KERNEL void unaryInt(const PointwiseInstruction& in, const int64_t* a, int64_t* o, int n) {
   switch (in.op) {
-    case PointwiseOp::neg: return scalar1(a, o, n, [](int64_t x) { return int64_t(-uint64_t(x)); });
-    case PointwiseOp::abs: return scalar1(a, o, n, [](int64_t x) { return x < 0 ? int64_t(-uint64_t(x)) : x; });
-    case PointwiseOp::relu: return scalar1(a, o, n, [](int64_t x) { return x > 0 ? x : 0; });
+    case PointwiseOp::neg:
+      return scalar1(a, o, n, [](int64_t x) { return int64_t(-uint64_t(x)); });
+    case PointwiseOp::abs:
+      return scalar1(a, o, n, [](int64_t x) { return x < 0 ? int64_t(-uint64_t(x)) : x; });
+    case PointwiseOp::relu:
+      return scalar1(a, o, n, [](int64_t x) { return x > 0 ? x : 0; });
     case PointwiseOp::clamp: {
       const int64_t lo = saturate(in.imm), hi = saturate(in.imm2);
       return scalar1(a, o, n, [=](int64_t x) { return std::min(std::max(x, lo), hi); });
     }
-    default: return scalar1(a, o, n, [](int64_t x) { return x; });
+    default:
+      return scalar1(a, o, n, [](int64_t x) { return x; });
   }
 }
 
@@ -258,7 +311,7 @@ class Machine {
     for (size_t i = 0; i < plan.code.size(); ++i) {
       if (plan.code[i].op == PointwiseOp::constant) fillConstant(plan.code[i], registers_[i]);
       classes_.push_back(plan.code[i].op == PointwiseOp::load ? classOf(plan.sources[size_t(plan.source_of[i])].dtype)
-                                                               : classOf(plan.code[i].dtype));
+                                                              : classOf(plan.code[i].dtype));
     }
   }
   void run(int64_t begin, int64_t end) {
@@ -273,9 +326,15 @@ class Machine {
   static void fillConstant(const PointwiseInstruction& in, Register& r) {
     for (int i = 0; i < kBlock; ++i) {
       switch (classOf(in.dtype)) {
-        case Class::f: r.f[i] = float(in.imm); break;
-        case Class::i: r.i[i] = saturate(in.imm); break;
-        case Class::b: r.b[i] = in.imm != 0; break;
+        case Class::f:
+          r.f[i] = float(in.imm);
+          break;
+        case Class::i:
+          r.i[i] = saturate(in.imm);
+          break;
+        case Class::b:
+          r.b[i] = in.imm != 0;
+          break;
       }
     }
   }
@@ -290,25 +349,35 @@ class Machine {
     const PointwiseInstruction& in = plan_.code[index];
     Register& o = registers_[index];
     switch (in.op) {
-      case PointwiseOp::constant: return;
-      case PointwiseOp::load: return loadBlock(plan_, plan_.sources[size_t(plan_.source_of[index])], begin, n, o);
+      case PointwiseOp::constant:
+        return;
+      case PointwiseOp::load:
+        return loadBlock(plan_, plan_.sources[size_t(plan_.source_of[index])], begin, n, o);
       case PointwiseOp::iota:
         if (classOf(in.dtype) != Class::f)
           return loadBlock(plan_, plan_.sources[size_t(plan_.source_of[index])], begin, n, o);
         loadBlock(plan_, plan_.sources[size_t(plan_.source_of[index])], begin, n, temp(0));
         return scalar1(temp(0).i, o.f, n, [](int64_t x) { return float(x); });
-      case PointwiseOp::eq: case PointwiseOp::ne: case PointwiseOp::lt:
-      case PointwiseOp::le: case PointwiseOp::gt: case PointwiseOp::ge:
+      case PointwiseOp::eq:
+      case PointwiseOp::ne:
+      case PointwiseOp::lt:
+      case PointwiseOp::le:
+      case PointwiseOp::gt:
+      case PointwiseOp::ge:
         if (cls(in.a) == Class::f || cls(in.b) == Class::f) return compare(in.op, f(in.a, 0, n), f(in.b, 1, n), o.b, n);
         return compare(in.op, i(in.a, 0, n), i(in.b, 1, n), o.b, n);
       case PointwiseOp::logical_and:
         return scalar2(b(in.a, 0, n), b(in.b, 1, n), o.b, n, [](int32_t x, int32_t y) { return x & y; });
       case PointwiseOp::logical_or:
         return scalar2(b(in.a, 0, n), b(in.b, 1, n), o.b, n, [](int32_t x, int32_t y) { return x | y; });
-      case PointwiseOp::logical_not: return scalar1(b(in.a, 0, n), o.b, n, [](int32_t x) { return x ^ 1; });
-      case PointwiseOp::where: return select(in, o, n);
-      case PointwiseOp::cast: return cast(in, o, n);
-      default: break;
+      case PointwiseOp::logical_not:
+        return scalar1(b(in.a, 0, n), o.b, n, [](int32_t x) { return x ^ 1; });
+      case PointwiseOp::where:
+        return select(in, o, n);
+      case PointwiseOp::cast:
+        return cast(in, o, n);
+      default:
+        break;
     }
     const bool two = in.op >= PointwiseOp::add && in.op <= PointwiseOp::maximum;
     if (classOf(in.dtype) == Class::f) {
@@ -350,8 +419,12 @@ class Machine {
   void cast(const PointwiseInstruction& in, Register& o, int n) {
     const Register& a = reg(in.a);
     switch (classOf(in.dtype)) {
-      case Class::f: std::memcpy(o.f, f(in.a, 0, n), size_t(n) * sizeof(float)); return;
-      case Class::b: std::memcpy(o.b, b(in.a, 0, n), size_t(n) * sizeof(int32_t)); return;
+      case Class::f:
+        std::memcpy(o.f, f(in.a, 0, n), size_t(n) * sizeof(float));
+        return;
+      case Class::b:
+        std::memcpy(o.b, b(in.a, 0, n), size_t(n) * sizeof(int32_t));
+        return;
       case Class::i:
         if (cls(in.a) == Class::f) {
           for (int k = 0; k < n; ++k) o.i[k] = a.f[k] == a.f[k] ? saturate(double(a.f[k])) : INT64_MIN;
@@ -365,12 +438,23 @@ class Machine {
   void store(int64_t begin, int n) {
     const int32_t last = int32_t(plan_.code.size()) - 1;
     switch (plan_.out_dtype) {
-      case DType::f32: std::memcpy(static_cast<float*>(plan_.out) + begin, f(last, 0, n), size_t(n) * 4); return;
-      case DType::i64: std::memcpy(static_cast<int64_t*>(plan_.out) + begin, i(last, 0, n), size_t(n) * 8); return;
-      case DType::i32: return scalar1(i(last, 0, n), static_cast<int32_t*>(plan_.out) + begin, n, [](int64_t x) { return int32_t(x); });
-      case DType::i8: return scalar1(i(last, 0, n), static_cast<int8_t*>(plan_.out) + begin, n, [](int64_t x) { return int8_t(x); });
-      case DType::u8: return scalar1(i(last, 0, n), static_cast<uint8_t*>(plan_.out) + begin, n, [](int64_t x) { return uint8_t(x); });
-      default: return scalar1(b(last, 0, n), static_cast<uint8_t*>(plan_.out) + begin, n, [](int32_t x) { return uint8_t(x); });
+      case DType::f32:
+        std::memcpy(static_cast<float*>(plan_.out) + begin, f(last, 0, n), size_t(n) * 4);
+        return;
+      case DType::i64:
+        std::memcpy(static_cast<int64_t*>(plan_.out) + begin, i(last, 0, n), size_t(n) * 8);
+        return;
+      case DType::i32:
+        return scalar1(i(last, 0, n), static_cast<int32_t*>(plan_.out) + begin, n,
+                       [](int64_t x) { return int32_t(x); });
+      case DType::i8:
+        return scalar1(i(last, 0, n), static_cast<int8_t*>(plan_.out) + begin, n, [](int64_t x) { return int8_t(x); });
+      case DType::u8:
+        return scalar1(i(last, 0, n), static_cast<uint8_t*>(plan_.out) + begin, n,
+                       [](int64_t x) { return uint8_t(x); });
+      default:
+        return scalar1(b(last, 0, n), static_cast<uint8_t*>(plan_.out) + begin, n,
+                       [](int32_t x) { return uint8_t(x); });
     }
   }
 
@@ -382,7 +466,8 @@ class Machine {
 Status checkReach(const char* op, const StridedInput& in, const Sizes& sizes) {
   int64_t lo = in.offset, hi = in.offset;
   for (size_t d = 0; d < sizes.size(); ++d) (in.strides[d] < 0 ? lo : hi) += in.strides[d] * (sizes[d] - 1);
-  if (lo < 0 || hi >= in.tensor->count()) return invalid(std::string(op) + ": reads outside of a tensor of " + sizesToString(in.tensor->sizes));
+  if (lo < 0 || hi >= in.tensor->count())
+    return invalid(std::string(op) + ": reads outside of a tensor of " + sizesToString(in.tensor->sizes));
   return {};
 }
 
@@ -427,12 +512,14 @@ Status runPointwise(const char* op, const TensorView& out, std::span<const Strid
     for (int32_t operand : {in.a, in.b, in.c})
       if (operand >= int32_t(i)) return invalid(std::string(op) + ": a program that reads what comes later");
     if (in.op == PointwiseOp::load) {
-      if (in.imm_index < 0 || size_t(in.imm_index) >= inputs.size()) return invalid(std::string(op) + ": a missing input");
+      if (in.imm_index < 0 || size_t(in.imm_index) >= inputs.size())
+        return invalid(std::string(op) + ": a missing input");
       plan.source_of[i] = in.imm_index;
     } else if (in.op == PointwiseOp::iota) {
       Source s;
       s.strides.assign(out.rank(), 0);
-      if (in.imm_index < 0 || size_t(in.imm_index) >= out.rank()) return invalid(std::string(op) + ": iota of a missing dimension");
+      if (in.imm_index < 0 || size_t(in.imm_index) >= out.rank())
+        return invalid(std::string(op) + ": iota of a missing dimension");
       s.strides[size_t(in.imm_index)] = 1;
       plan.source_of[i] = int(plan.sources.size());
       plan.sources.push_back(std::move(s));

@@ -13,8 +13,8 @@ struct StridedInput {
 };
 
 /// out (contiguous) = the program's last value. f32 is computed as f32, integers as i64 (wrapped to the type of each
-/// instruction), bool as 0 / 1. Fails with invalid_argument on dtypes other than f32, integers and bool, and where an input would
-/// be read outside of its tensor.
+/// instruction), bool as 0 / 1. Fails with invalid_argument on dtypes other than f32, integers and bool, and where an
+/// input would be read outside of its tensor.
 Status runPointwise(const char* op, const TensorView& out, std::span<const StridedInput> inputs,
                     std::span<const PointwiseInstruction> code, ThreadPool& pool);
 

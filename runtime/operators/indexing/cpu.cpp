@@ -38,7 +38,8 @@ void dequantiseRow(const void* words, const void* constants, int bits, int group
 namespace {
 
 Status outOfRange(const char* op, int64_t index, int64_t size) {
-  return invalid(format("%s: index %lld is out of range for a dimension of %lld", op, (long long)index, (long long)size));
+  return invalid(
+      format("%s: index %lld is out of range for a dimension of %lld", op, (long long)index, (long long)size));
 }
 
 Status embedding(CpuCall& call) {
@@ -60,8 +61,8 @@ Status embedding(CpuCall& call) {
     for (int64_t i = b; i < e; ++i) {
       const int64_t at = indexAt(indices, i);
       if (w.quantization.bits) {
-        dequantiseRow(w.data, w.quant_constants, w.quantization.bits, w.quantization.group, w.quantization.symmetric, K, at,
-                      out.as<float>() + i * K);
+        dequantiseRow(w.data, w.quant_constants, w.quantization.bits, w.quantization.group, w.quantization.symmetric, K,
+                      at, out.as<float>() + i * K);
       } else {
         std::memcpy(out.as<uint8_t>() + size_t(i) * row, w.as<uint8_t>() + size_t(at) * row, row);
       }
@@ -72,11 +73,11 @@ Status embedding(CpuCall& call) {
 
 /// Advanced indexing: where the broadcast index tensors and the dimensions that stay come to lie in the result.
 struct Indexed {
-  Sizes result;           // sizes of self[indices]
-  Sizes index_sizes;      // of the broadcast index tensors
-  size_t index_at = 0;    // their first dimension in the result
-  Sizes kept_sizes;       // dimensions of self that stay, in order
-  Sizes kept_self;         // their strides
+  Sizes result;                  // sizes of self[indices]
+  Sizes index_sizes;             // of the broadcast index tensors
+  size_t index_at = 0;           // their first dimension in the result
+  Sizes kept_sizes;              // dimensions of self that stay, in order
+  Sizes kept_self;               // their strides
   std::vector<int64_t> offsets;  // into self, per index
 };
 
@@ -116,18 +117,20 @@ Status resolve(const char* op, const TensorView& self, const std::vector<TensorV
   return {};
 }
 
-/// For every index the kept dimensions between self (at its offset) and the result (at the index's position). `to_self`:
-/// writes into self, else reads from it. result_strides: of all dimensions of the result.
-void transfer(const Indexed& ix, uint8_t* self, uint8_t* result, const Sizes& result_strides, size_t element, bool to_self,
-              ThreadPool& pool) {
+/// For every index the kept dimensions between self (at its offset) and the result (at the index's position).
+/// `to_self`: writes into self, else reads from it. result_strides: of all dimensions of the result.
+void transfer(const Indexed& ix, uint8_t* self, uint8_t* result, const Sizes& result_strides, size_t element,
+              bool to_self, ThreadPool& pool) {
   Sizes kept_result, index_strides;
   for (size_t d = 0; d < ix.result.size(); ++d)
-    (d >= ix.index_at && d < ix.index_at + ix.index_sizes.size() ? index_strides : kept_result).push_back(result_strides[d]);
+    (d >= ix.index_at && d < ix.index_at + ix.index_sizes.size() ? index_strides : kept_result)
+        .push_back(result_strides[d]);
   const int64_t kept = elementCount(ix.kept_sizes);
   const bool rows = kept_result == ix.kept_self && ix.kept_self == contiguousStrides(ix.kept_sizes);
   const auto one = [&](int64_t i) {
     int64_t rest = i, at = 0;
-    for (size_t k = ix.index_sizes.size(); k-- > 0; rest /= ix.index_sizes[k]) at += rest % ix.index_sizes[k] * index_strides[k];
+    for (size_t k = ix.index_sizes.size(); k-- > 0; rest /= ix.index_sizes[k])
+      at += rest % ix.index_sizes[k] * index_strides[k];
     uint8_t *s = self + ix.offsets[size_t(i)] * int64_t(element), *r = result + at * int64_t(element);
     if (rows && kept == 1 && element == 4) {
       std::memcpy(to_self ? s : r, to_self ? r : s, 4);
@@ -155,7 +158,8 @@ Status index(CpuCall& call) {
   ETWGPU_TRY(resolve("aten.index", self, call.tensors(1), ix));
   ETWGPU_ASSIGN(const TensorView out, call.output(0, ix.result));
   if (out.dtype != self.dtype) return invalid("aten.index: the result has another type");
-  transfer(ix, self.as<uint8_t>(), out.as<uint8_t>(), contiguousStrides(ix.result), dtypeSize(self.dtype), false, call.pool());
+  transfer(ix, self.as<uint8_t>(), out.as<uint8_t>(), contiguousStrides(ix.result), dtypeSize(self.dtype), false,
+           call.pool());
   return {};
 }
 
@@ -169,8 +173,8 @@ Status indexPut(CpuCall& call) {
   ETWGPU_ASSIGN(const TensorView out, call.output(0, self.sizes));
   if (out.dtype != self.dtype) return invalid("aten.index_put: the result has another type");
   if (self.bytes()) std::memcpy(out.data, self.data, self.bytes());
-  transfer(ix, out.as<uint8_t>(), values.as<uint8_t>(), broadcastStrides(values.sizes, ix.result), dtypeSize(self.dtype), true,
-           call.pool());
+  transfer(ix, out.as<uint8_t>(), values.as<uint8_t>(), broadcastStrides(values.sizes, ix.result),
+           dtypeSize(self.dtype), true, call.pool());
   return {};
 }
 
@@ -178,7 +182,8 @@ Status indexSelect(CpuCall& call) {
   const TensorView x = call.tensor(0), indices = call.tensor(2);
   const int64_t dim = wrapDim(call.integer(1), x.rank());
   if (dim < 0 || x.rank() == 0) return invalid("aten.index_select: no such dimension");
-  if (!isIndexType(indices.dtype) || indices.rank() > 1) return invalid("aten.index_select: the index must be a list of integers");
+  if (!isIndexType(indices.dtype) || indices.rank() > 1)
+    return invalid("aten.index_select: the index must be a list of integers");
   Sizes sizes = x.sizes;
   sizes[size_t(dim)] = indices.count();
   ETWGPU_ASSIGN(const TensorView out, call.output(0, sizes));
@@ -189,7 +194,8 @@ Status indexSelect(CpuCall& call) {
     const int64_t at = indexAt(indices, i);
     if (at < 0 || at >= a.n) return outOfRange("aten.index_select", at, a.n);
     for (int64_t o = 0; o < a.outer; ++o)
-      std::memcpy(out.as<uint8_t>() + size_t(o * indices.count() + i) * row, x.as<uint8_t>() + size_t(o * a.n + at) * row, row);
+      std::memcpy(out.as<uint8_t>() + size_t(o * indices.count() + i) * row,
+                  x.as<uint8_t>() + size_t(o * a.n + at) * row, row);
   }
   return {};
 }
@@ -207,15 +213,16 @@ Status sliceScatter(CpuCall& call) {
   Sizes part = self.sizes;
   part[size_t(dim)] = (end - start + step - 1) / step;
   if (part != src.sizes || src.dtype != self.dtype)
-    return invalid("aten.slice_scatter: the source has sizes " + sizesToString(src.sizes) + ", the slice " + sizesToString(part));
+    return invalid("aten.slice_scatter: the source has sizes " + sizesToString(src.sizes) + ", the slice " +
+                   sizesToString(part));
   ETWGPU_ASSIGN(const TensorView out, call.output(0, self.sizes));
   if (out.dtype != self.dtype) return invalid("aten.slice_scatter: the result has another type");
   if (self.bytes()) std::memcpy(out.data, self.data, self.bytes());
   Sizes strides = contiguousStrides(self.sizes);
   const int64_t offset = start * strides[size_t(dim)];
   strides[size_t(dim)] *= step;
-  copyStrided(out.as<uint8_t>() + offset * int64_t(dtypeSize(self.dtype)), strides, src.data, contiguousStrides(src.sizes), part,
-              dtypeSize(self.dtype), call.pool());
+  copyStrided(out.as<uint8_t>() + offset * int64_t(dtypeSize(self.dtype)), strides, src.data,
+              contiguousStrides(src.sizes), part, dtypeSize(self.dtype), call.pool());
   return {};
 }
 
@@ -226,8 +233,8 @@ Status copy(CpuCall& call) {
   if (sizes != self.sizes || src.dtype != self.dtype) return invalid("aten.copy: the source doesn't fit");
   ETWGPU_ASSIGN(const TensorView out, call.output(0, sizes));
   if (out.dtype != src.dtype) return invalid("aten.copy: the result has another type");
-  copyStrided(out.data, contiguousStrides(sizes), src.data, broadcastStrides(src.sizes, sizes), sizes, dtypeSize(src.dtype),
-              call.pool());
+  copyStrided(out.data, contiguousStrides(sizes), src.data, broadcastStrides(src.sizes, sizes), sizes,
+              dtypeSize(src.dtype), call.pool());
   return {};
 }
 
@@ -242,10 +249,12 @@ Status stateIndexPut(CpuCall& call) {
   const TensorView state = call.tensor(kStateIndexPutState), indices = call.tensor(kStateIndexPutIndex),
                    value = call.tensor(kStateIndexPutValue);
   const int64_t dim = wrapDim(call.integer(kStateIndexPutDim), state.rank());
-  if (dim < 0 || state.rank() == 0 || !isIndexType(indices.dtype)) return invalid("etwgpu.state_index_put: wrong arguments");
+  if (dim < 0 || state.rank() == 0 || !isIndexType(indices.dtype))
+    return invalid("etwgpu.state_index_put: wrong arguments");
   Sizes expected = state.sizes;
   expected[size_t(dim)] = indices.count();
-  if (value.sizes != expected || value.dtype != state.dtype) return invalid("etwgpu.state_index_put: the value doesn't fit");
+  if (value.sizes != expected || value.dtype != state.dtype)
+    return invalid("etwgpu.state_index_put: the value doesn't fit");
   const Around a = around(state.sizes, dim);
   const size_t row = size_t(a.inner) * dtypeSize(state.dtype);
   const int64_t n = indices.count();

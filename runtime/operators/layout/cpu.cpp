@@ -102,7 +102,8 @@ int64_t clampIndex(int64_t i, int64_t size) { return std::clamp<int64_t>(i < 0 ?
 
 Status slice(CpuCall& call) {
   const TensorView x = call.tensor(0);
-  const int64_t dim = wrapDim(call.isNone(1) ? 0 : call.integer(1), x.rank()), step = call.isNone(4) ? 1 : call.integer(4);
+  const int64_t dim = wrapDim(call.isNone(1) ? 0 : call.integer(1), x.rank()),
+                step = call.isNone(4) ? 1 : call.integer(4);
   if (dim < 0 || x.rank() == 0) return invalid("aten.slice_copy: no such dimension");
   if (step < 1) return invalid("aten.slice_copy: the step must be positive");
   const int64_t size = x.sizes[size_t(dim)];
@@ -142,7 +143,8 @@ Status cat(CpuCall& call) {
   sizes[size_t(dim)] = 0;
   for (const TensorView& t : tensors) {
     Sizes other = t.sizes;
-    if (other.size() != sizes.size() || t.dtype != tensors[0].dtype) return invalid("aten.cat: tensors of different rank or type");
+    if (other.size() != sizes.size() || t.dtype != tensors[0].dtype)
+      return invalid("aten.cat: tensors of different rank or type");
     sizes[size_t(dim)] += other[size_t(dim)];
     other[size_t(dim)] = sizes[size_t(dim)];
     if (other != sizes) return invalid("aten.cat: sizes differ in another dimension: " + sizesToString(t.sizes));
@@ -153,8 +155,8 @@ Status cat(CpuCall& call) {
   const Sizes strides = contiguousStrides(sizes);
   int64_t at = 0;
   for (const TensorView& t : tensors) {
-    copyStrided(out.as<uint8_t>() + at * strides[size_t(dim)] * int64_t(element), strides, t.data, contiguousStrides(t.sizes),
-                t.sizes, element, call.pool());
+    copyStrided(out.as<uint8_t>() + at * strides[size_t(dim)] * int64_t(element), strides, t.data,
+                contiguousStrides(t.sizes), t.sizes, element, call.pool());
     at += t.sizes[size_t(dim)];
   }
   return {};
@@ -164,7 +166,8 @@ Status cat(CpuCall& call) {
 Status constantPad(CpuCall& call) {
   const TensorView x = call.tensor(0);
   const Sizes pad = call.integers(1);
-  if (pad.size() % 2 != 0 || pad.size() / 2 > x.rank()) return invalid("aten.constant_pad_nd: wrong number of paddings");
+  if (pad.size() % 2 != 0 || pad.size() / 2 > x.rank())
+    return invalid("aten.constant_pad_nd: wrong number of paddings");
   Sizes sizes = x.sizes, copied = x.sizes;
   const Sizes from = contiguousStrides(x.sizes);
   int64_t in_offset = 0;
@@ -185,8 +188,8 @@ Status constantPad(CpuCall& call) {
   int64_t out_offset = 0;
   for (size_t d = 0; d < x.rank(); ++d) out_offset += before[d] * to[d];
   const int64_t element = int64_t(dtypeSize(x.dtype));
-  copyStrided(out.as<uint8_t>() + out_offset * element, to, x.as<uint8_t>() + in_offset * element, from, copied, size_t(element),
-              call.pool());
+  copyStrided(out.as<uint8_t>() + out_offset * element, to, x.as<uint8_t>() + in_offset * element, from, copied,
+              size_t(element), call.pool());
   return {};
 }
 
@@ -202,7 +205,8 @@ Status fullLike(CpuCall& call) { return fillWith(call, call.tensor(0).sizes, cal
 Status scalarTensor(CpuCall& call) { return fillWith(call, {}, call.number(0)); }
 Status arange(CpuCall& call) {
   const double start = call.number(0), end = call.number(1), step = call.isNone(2) ? 1 : call.number(2);
-  if (!(step != 0) || !std::isfinite(start) || !std::isfinite(end)) return invalid("aten.arange: step 0 or bounds not finite");
+  if (!(step != 0) || !std::isfinite(start) || !std::isfinite(end))
+    return invalid("aten.arange: step 0 or bounds not finite");
   const double count = std::max(0.0, std::ceil((end - start) / step));
   if (count > double(int64_t(1) << 40)) return invalid("aten.arange: too many values");
   ETWGPU_ASSIGN(const TensorView out, call.output(0, Sizes{int64_t(count)}));

@@ -38,8 +38,10 @@ void multiply(CpuCall& call, const float* a, const float* b, float* c, int64_t M
 Status checkMatrices(const char* op, const TensorView& a, const TensorView& b, size_t rank) {
   ETWGPU_TRY(requireF32(op, a, "first matrix"));
   ETWGPU_TRY(requireF32(op, b, "second matrix"));
-  if (a.rank() != rank || b.rank() != rank || a.sizes[rank - 1] != b.sizes[rank - 2] || (rank == 3 && a.sizes[0] != b.sizes[0]))
-    return invalid(std::string(op) + ": " + sizesToString(a.sizes) + " and " + sizesToString(b.sizes) + " don't multiply");
+  if (a.rank() != rank || b.rank() != rank || a.sizes[rank - 1] != b.sizes[rank - 2] ||
+      (rank == 3 && a.sizes[0] != b.sizes[0]))
+    return invalid(std::string(op) + ": " + sizesToString(a.sizes) + " and " + sizesToString(b.sizes) +
+                   " don't multiply");
   return {};
 }
 
@@ -72,16 +74,18 @@ Status addmm(CpuCall& call) {
 }
 
 /// Products of batches: whole products per thread where there are enough, else threads inside a product.
-void multiplyBatches(CpuCall& call, int64_t batches, int64_t M, int64_t N, int64_t K, const std::function<const float*(int64_t)>& a,
-                     const std::function<const float*(int64_t)>& b, float* out) {
+void multiplyBatches(CpuCall& call, int64_t batches, int64_t M, int64_t N, int64_t K,
+                     const std::function<const float*(int64_t)>& a, const std::function<const float*(int64_t)>& b,
+                     float* out) {
   if (batches < 2 * call.pool().threads()) {
     for (int64_t i = 0; i < batches; ++i) multiply(call, a(i), b(i), out + i * M * N, M, N, K);
     return;
   }
-  call.pool().parallelFor(batches, std::max<int64_t>(1, 100000 / std::max<int64_t>(1, M * N * K)), [&](int64_t first, int64_t end) {
-    for (int64_t i = first; i < end; ++i)
-      gemmColumns(a(i), K, StridedPanels(b(i), N, 1, N), out + i * M * N, N, M, K, 0, N);
-  });
+  call.pool().parallelFor(batches, std::max<int64_t>(1, 100000 / std::max<int64_t>(1, M * N * K)),
+                          [&](int64_t first, int64_t end) {
+                            for (int64_t i = first; i < end; ++i)
+                              gemmColumns(a(i), K, StridedPanels(b(i), N, 1, N), out + i * M * N, N, M, K, 0, N);
+                          });
 }
 
 Status bmm(CpuCall& call) {
@@ -90,8 +94,9 @@ Status bmm(CpuCall& call) {
   const int64_t M = a.sizes[1], K = a.sizes[2], N = b.sizes[2];
   ETWGPU_ASSIGN(const TensorView out, call.output(0, {a.sizes[0], M, N}));
   const float *pa = a.as<float>(), *pb = b.as<float>();
-  multiplyBatches(call, a.sizes[0], M, N, K, [=](int64_t i) { return pa + i * M * K; }, [=](int64_t i) { return pb + i * K * N; },
-                  out.as<float>());
+  multiplyBatches(
+      call, a.sizes[0], M, N, K, [=](int64_t i) { return pa + i * M * K; }, [=](int64_t i) { return pb + i * K * N; },
+      out.as<float>());
   return {};
 }
 
@@ -123,8 +128,9 @@ Status matmul(CpuCall& call) {
     return p;
   };
   const float *pa = a.as<float>(), *pb = b.as<float>();
-  multiplyBatches(call, elementCount(batch), M, N, K, [&](int64_t i) { return at(pa, sa, M * K, i); },
-                  [&](int64_t i) { return at(pb, sb, K * N, i); }, out.as<float>());
+  multiplyBatches(
+      call, elementCount(batch), M, N, K, [&](int64_t i) { return at(pa, sa, M * K, i); },
+      [&](int64_t i) { return at(pb, sb, K * N, i); }, out.as<float>());
   return {};
 }
 

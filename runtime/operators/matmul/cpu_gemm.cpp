@@ -9,8 +9,8 @@ namespace {
 
 /// MT rows of A times one panel: 2 · MT sums in registers. `first`: C is overwritten, else added to.
 template <int MT>
-ETWGPU_INLINE void tile(const float* A, int64_t lda, const float* panel, int64_t depth, float* C, int64_t ldc, int columns,
-                        bool first) {
+ETWGPU_INLINE void tile(const float* A, int64_t lda, const float* panel, int64_t depth, float* C, int64_t ldc,
+                        int columns, bool first) {
   VF acc[MT][2];
   for (auto& row : acc) row[0] = row[1] = splat(0.f);
   for (int64_t k = 0; k < depth; ++k, panel += kPanelWidth) {
@@ -42,10 +42,14 @@ ETWGPU_KERNEL void multiplyPanel(const float* A, int64_t lda, const float* panel
   int64_t m = 0;
   for (; m + 4 <= M; m += 4) tile<4>(A + m * lda, lda, panel, depth, C + m * ldc, ldc, columns, first);
   switch (M - m) {
-    case 3: return tile<3>(A + m * lda, lda, panel, depth, C + m * ldc, ldc, columns, first);
-    case 2: return tile<2>(A + m * lda, lda, panel, depth, C + m * ldc, ldc, columns, first);
-    case 1: return tile<1>(A + m * lda, lda, panel, depth, C + m * ldc, ldc, columns, first);
-    default: return;
+    case 3:
+      return tile<3>(A + m * lda, lda, panel, depth, C + m * ldc, ldc, columns, first);
+    case 2:
+      return tile<2>(A + m * lda, lda, panel, depth, C + m * ldc, ldc, columns, first);
+    case 1:
+      return tile<1>(A + m * lda, lda, panel, depth, C + m * ldc, ldc, columns, first);
+    default:
+      return;
   }
 }
 
@@ -75,8 +79,8 @@ ETWGPU_KERNEL void StridedPanels::pack(int64_t n0, int64_t k0, int64_t depth, fl
   }
 }
 
-void gemmColumns(const float* A, int64_t lda, const PanelSource& B, float* C, int64_t ldc, int64_t M, int64_t K, int64_t n0,
-                 int64_t n1) {
+void gemmColumns(const float* A, int64_t lda, const PanelSource& B, float* C, int64_t ldc, int64_t M, int64_t K,
+                 int64_t n0, int64_t n1) {
   alignas(64) float panel[kPanelDepth * kPanelWidth];
   const int64_t step = kPanelDepth / B.depthStep() * B.depthStep();
   // Many rows of A: a piece that stays in L2 goes through all panels, though each is packed again for it.
@@ -97,7 +101,8 @@ void gemmColumns(const float* A, int64_t lda, const PanelSource& B, float* C, in
   }
 }
 
-ETWGPU_KERNEL void gemvRows(const float* x, int64_t M, const float* w, int64_t K, int64_t n0, int64_t n1, float* y, int64_t ldy) {
+ETWGPU_KERNEL void gemvRows(const float* x, int64_t M, const float* w, int64_t K, int64_t n0, int64_t n1, float* y,
+                            int64_t ldy) {
   for (int64_t n = n0; n < n1; ++n) {
     const float* p = w + n * K;
     for (int64_t m = 0; m < M; ++m) {
@@ -126,9 +131,8 @@ void gemm(const float* A, int64_t lda, const PanelSource& B, float* C, int64_t l
     return;
   }
   const int64_t grain = roundUp(std::max<int64_t>(4, 100000 / std::max<int64_t>(1, N * K)), 4);
-  pool.parallelFor(M, grain, [&](int64_t b, int64_t e) {
-    gemmColumns(A + b * lda, lda, B, C + b * ldc, ldc, e - b, K, 0, N);
-  });
+  pool.parallelFor(M, grain,
+                   [&](int64_t b, int64_t e) { gemmColumns(A + b * lda, lda, B, C + b * ldc, ldc, e - b, K, 0, N); });
 }
 
 }  // namespace etwgpu::cpu

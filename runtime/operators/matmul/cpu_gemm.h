@@ -1,6 +1,6 @@
-// f32 matrix multiplication over panels: the right-hand matrix is packed, a few columns and a few hundred k at a time, by a
-// function of the caller, so that linear layers, quantised weights made f32, transposed matrices and the columns of a
-// convolution all run the same inner loop.
+// f32 matrix multiplication over panels: the right-hand matrix is packed, a few columns and a few hundred k at a time,
+// by a function of the caller, so that linear layers, quantised weights made f32, transposed matrices and the columns
+// of a convolution all run the same inner loop.
 #pragma once
 
 #include "runtime/executor/cpu_kernel.h"
@@ -15,7 +15,8 @@ constexpr int64_t kPanelDepth = 384;     // k of a panel: 12 or 24 KiB, stays in
 class PanelSource {
  public:
   virtual ~PanelSource() = default;
-  /// panel[k][c] = B[k0 + k][n0 + c] for k < depth, c < kPanelWidth; columns at and beyond N are zeros (or anything finite).
+  /// panel[k][c] = B[k0 + k][n0 + c] for k < depth, c < kPanelWidth; columns at and beyond N are zeros (or anything
+  /// finite).
   virtual void pack(int64_t n0, int64_t k0, int64_t depth, float* panel) const = 0;
   /// Multiples at which a depth block may begin.
   virtual int64_t depthStep() const { return 1; }
@@ -34,8 +35,8 @@ class StridedPanels final : public PanelSource {
 };
 
 /// C[M, N] (row stride ldc) = A[M, K] (row stride lda) · B, for the columns [n0, n1); n0 is a multiple of kPanelWidth.
-void gemmColumns(const float* A, int64_t lda, const PanelSource& B, float* C, int64_t ldc, int64_t M, int64_t K, int64_t n0,
-                 int64_t n1);
+void gemmColumns(const float* A, int64_t lda, const PanelSource& B, float* C, int64_t ldc, int64_t M, int64_t K,
+                 int64_t n0, int64_t n1);
 
 /// y[m][n] = x[m] · w[n] for n in [n0, n1), few rows of x; w [N, K] row-major. y has row stride ldy.
 void gemvRows(const float* x, int64_t M, const float* w, int64_t K, int64_t n0, int64_t n1, float* y, int64_t ldy);

@@ -7,7 +7,8 @@
 namespace etwgpu::cpu {
 namespace {
 
-/// out = act(z + bias) [· (up + up_bias)] + residual for n columns of one row; null pointers are left out, out may be z.
+/// out = act(z + bias) [· (up + up_bias)] + residual for n columns of one row; null pointers are left out, out may be
+/// z.
 struct Epilogue {
   const float *bias = nullptr, *up_bias = nullptr, *residual = nullptr;
   Act act = Act::none;
@@ -71,7 +72,7 @@ class Columns {
     return {};
   }
 
-  /// z has row stride ldz and room for whole blocks of 4 columns where the weight is quantised.
+  /// z has row stride ldz and room for whole pairs of blocks (8 columns) where the weight is quantised.
   void compute(float* z, int64_t ldz, int64_t c0, int64_t c1) const {
     if (!r4_.words) {
       if (M_ < 4) return gemvRows(x_, M_, weight_.as<const float>(), K_, c0, c1, z, ldz);
@@ -97,10 +98,12 @@ class Columns {
 Status check(const LinearArgs& a) {
   ETWGPU_TRY(requireF32("linear", a.x, "input"));
   if (a.weight.rank() != 2 || a.weight.dtype != DType::f32 || a.x.rank() == 0 || a.x.sizes.back() != a.weight.sizes[1])
-    return invalid("linear: input " + sizesToString(a.x.sizes) + " and weight " + sizesToString(a.weight.sizes) + " don't fit");
+    return invalid("linear: input " + sizesToString(a.x.sizes) + " and weight " + sizesToString(a.weight.sizes) +
+                   " don't fit");
   if (a.glu && a.weight.sizes[0] % 2 != 0) return invalid("linear: a gated layer needs an even number of rows");
   if (a.bias.data && a.bias.count() != a.weight.sizes[0]) return invalid("linear: bias of another size");
-  if (a.norm_weight.data && a.norm_weight.count() != a.weight.sizes[1]) return invalid("linear: norm weight of another size");
+  if (a.norm_weight.data && a.norm_weight.count() != a.weight.sizes[1])
+    return invalid("linear: norm weight of another size");
   return {};
 }
 
@@ -112,7 +115,8 @@ Status runLinear(CpuCall& call, const LinearArgs& args) {
   Sizes sizes = args.x.sizes;
   sizes.back() = F;
   ETWGPU_ASSIGN(const TensorView out, call.output(0, sizes));
-  if (args.residual.data && (args.residual.count() != out.count() || args.residual.dtype != DType::f32)) return invalid("linear: residual of another size");
+  if (args.residual.data && (args.residual.count() != out.count() || args.residual.dtype != DType::f32))
+    return invalid("linear: residual of another size");
   const int64_t M = K ? args.x.count() / K : out.count() / std::max<int64_t>(F, 1);
   if (out.count() == 0) return {};
 
@@ -121,7 +125,7 @@ Status runLinear(CpuCall& call, const LinearArgs& args) {
   float* const y = out.as<float>();
   float* z = y;
   int64_t ldz = F;
-  if (args.glu || (args.weight.quantization.bits && N % 4 != 0)) {
+  if (args.glu || (args.weight.quantization.bits && N % 8 != 0)) {
     ldz = roundUp(N, 8);
     z = static_cast<float*>(call.scratch(size_t(M * ldz) * sizeof(float)));
     if (!z) return outOfMemory("linear");

@@ -91,10 +91,11 @@ ETWGPU_KERNEL void gemvA16(const R4Weight& w, Rows16 x, float* y, int64_t b0, in
   }
 }
 
-/// int8 weights × int16 activations, MT rows of them, permuted per 4 as 0 2 1 3. Unrolled by hand: neither clang for Wasm nor V8
-/// does it, and the loop's own cost is then a third of the time.
+/// int8 weights × int16 activations, MT rows of them, permuted per 4 as 0 2 1 3. Unrolled by hand: neither clang for
+/// Wasm nor V8 does it, and the loop's own cost is then a third of the time.
 template <int MT>
-ETWGPU_KERNEL void multiplyW8(const R4Weight& w, const int16_t* x, const float* xs, float* y, int64_t ldy, int64_t b0, int64_t b1) {
+ETWGPU_KERNEL void multiplyW8(const R4Weight& w, const int16_t* x, const float* xs, float* y, int64_t ldy, int64_t b0,
+                              int64_t b1) {
   const hn::FixedTag<int8_t, 16> d8;
   const hn::FixedTag<int16_t, 8> d16;
   const float* scales = static_cast<const float*>(w.constants);
@@ -124,7 +125,8 @@ ETWGPU_KERNEL void multiplyW8(const R4Weight& w, const int16_t* x, const float* 
   }
 }
 
-// ---- many rows: weight blocks outside, rows of activations inside, the block stays in L1 -------------------------------
+// ---- many rows: weight blocks outside, rows of activations inside, the block stays in L1
+// -------------------------------
 
 /// Constants of RB blocks as f32 [K / 32][RB][4 scales, 4 minima], once per block.
 template <int RB>
@@ -167,7 +169,8 @@ ETWGPU_INLINE void tileA8(const uint8_t* q, const float* constants, Rows8 x, flo
       }
     }
     for (int r = 0; r < RB; ++r) {
-      const V4 scale = hn::LoadU(DF4(), constants + (g * RB + r) * 8), minimum = hn::LoadU(DF4(), constants + (g * RB + r) * 8 + 4);
+      const V4 scale = hn::LoadU(DF4(), constants + (g * RB + r) * 8),
+               minimum = hn::LoadU(DF4(), constants + (g * RB + r) * 8 + 4);
       for (int m = 0; m < MT; ++m) {
         if constexpr (kAcc16) s32[m][r] = hn::WidenMulPairwiseAdd(DI32(), s16[m][r], hn::Set(DI16(), 1));
         const V4 f = hn::Mul(hn::ConvertTo(DF4(), fold(s32[m][r])), hn::Set(DF4(), x.s[m * ng + g]));
@@ -176,13 +179,13 @@ ETWGPU_INLINE void tileA8(const uint8_t* q, const float* constants, Rows8 x, flo
     }
   }
   for (int m = 0; m < MT; ++m)
-    for (int r = 0; r < RB; ++r)
-      hn::StoreU(hn::Mul(acc[m][r], hn::Set(DF4(), kOutBias)), DF4(), y + m * ldy + 4 * r);
+    for (int r = 0; r < RB; ++r) hn::StoreU(hn::Mul(acc[m][r], hn::Set(DF4(), kOutBias)), DF4(), y + m * ldy + 4 * r);
 }
 
 /// Rows m0..m1 of x against RB blocks.
 template <int MT, int RB, bool kAcc16>
-ETWGPU_KERNEL void panelA8(const uint8_t* q, const float* constants, Rows8 x, float* y, int64_t K, int64_t ldy, int64_t M) {
+ETWGPU_KERNEL void panelA8(const uint8_t* q, const float* constants, Rows8 x, float* y, int64_t K, int64_t ldy,
+                           int64_t M) {
   const int64_t ng = K / 32;
   const auto at = [&](int64_t m) { return Rows8{x.q + m * K, x.s + m * ng, x.sum + m * ng}; };
   int64_t m = 0;
@@ -242,17 +245,18 @@ ETWGPU_INLINE void tileA16(const int16_t* panel, const float* constants, Rows16 
       }
     }
     for (int r = 0; r < RB; ++r) {
-      const V4 scale = hn::LoadU(DF4(), constants + (g * RB + r) * 8), minimum = hn::LoadU(DF4(), constants + (g * RB + r) * 8 + 4);
+      const V4 scale = hn::LoadU(DF4(), constants + (g * RB + r) * 8),
+               minimum = hn::LoadU(DF4(), constants + (g * RB + r) * 8 + 4);
       for (int m = 0; m < MT; ++m)
         acc[m][r] = madd(minimum, hn::Set(DF4(), x.sum[m * ng + g]),
                          madd(hn::Mul(hn::ConvertTo(DF4(), fold(s[m][r])), hn::Set(DF4(), x.s[m])), scale, acc[m][r]));
     }
   }
   for (int m = 0; m < MT; ++m)
-    for (int r = 0; r < RB; ++r)
-      hn::StoreU(hn::Mul(acc[m][r], hn::Set(DF4(), kOutBias)), DF4(), y + m * ldy + 4 * r);
+    for (int r = 0; r < RB; ++r) hn::StoreU(hn::Mul(acc[m][r], hn::Set(DF4(), kOutBias)), DF4(), y + m * ldy + 4 * r);
 }
-ETWGPU_KERNEL void panelA16(const int16_t* panel, const float* constants, Rows16 x, float* y, int64_t K, int64_t ldy, int64_t M) {
+ETWGPU_KERNEL void panelA16(const int16_t* panel, const float* constants, Rows16 x, float* y, int64_t K, int64_t ldy,
+                            int64_t M) {
   const int64_t ng = K / 32;
   const auto at = [&](int64_t m) { return Rows16{x.q + m * K, x.s + m, x.sum + m * ng}; };
   int64_t m = 0;
@@ -260,12 +264,13 @@ ETWGPU_KERNEL void panelA16(const int16_t* panel, const float* constants, Rows16
   for (; m < M; ++m) tileA16<1>(panel, constants, at(m), y + m * ldy, K, ldy);
 }
 
-// ---- choice ----------------------------------------------------------------------------------------------------------
+// ---- choice
+// ----------------------------------------------------------------------------------------------------------
 
 using GemvA8 = void (*)(const R4Weight&, Rows8, float*, int64_t, int64_t);
 
-/// Whether the four-way dot is the faster one here. Relaxed SIMD runs on machines of either kind, so it is timed, once, for about a
-/// millisecond; native builds know.
+/// Whether the four-way dot is the faster one here. Relaxed SIMD runs on machines of either kind, so it is timed, once,
+/// for about a millisecond; native builds know.
 bool preferDot32() {
 #if ETWGPU_RELAXED
   static const bool prefer = [] {
@@ -295,7 +300,9 @@ bool preferDot32() {
 }
 
 /// Blocks whose words fill about half of a small L2: read once from memory, then used for every row.
-int64_t blocksInCache(const R4Weight& w) { return std::max<int64_t>(2, 131072 / (w.K * (w.bits == 8 ? 4 : 2)) / 2 * 2); }
+int64_t blocksInCache(const R4Weight& w) {
+  return std::max<int64_t>(2, 131072 / (w.K * (w.bits == 8 ? 4 : 2)) / 2 * 2);
+}
 
 void multiply4(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y, int64_t ldy, int64_t b0, int64_t b1) {
   const int64_t K = w.K, ng = K / 32;
@@ -338,7 +345,8 @@ void multiply8(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y
   int64_t m = 0;
   for (; m + 2 <= M; m += 2)
     multiplyW8<2>(w, static_cast<const int16_t*>(rows.values) + m * w.K, rows.scales + m, y + m * ldy, ldy, b0, b1);
-  if (m < M) multiplyW8<1>(w, static_cast<const int16_t*>(rows.values) + m * w.K, rows.scales + m, y + m * ldy, ldy, b0, b1);
+  if (m < M)
+    multiplyW8<1>(w, static_cast<const int16_t*>(rows.values) + m * w.K, rows.scales + m, y + m * ldy, ldy, b0, b1);
 }
 
 }  // namespace
@@ -354,7 +362,8 @@ Activations resolveActivations(Activations requested, int bits) {
 #endif
 }
 
-void multiplyQuantised(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y, int64_t ldy, int64_t b0, int64_t b1) {
+void multiplyQuantised(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y, int64_t ldy, int64_t b0,
+                       int64_t b1) {
   // In pieces of about a millisecond at most: V8 changes a function's code only between calls.
   const int64_t step = blocksInCache(w);
   for (int64_t b = b0; b < b1; b += step) {

@@ -44,8 +44,9 @@ QuantisedRows placeQuantised(Activations mode, void* memory, int64_t M, int64_t 
 /// Row m of `rows` from K floats at x. `bits` of the weight: int8 weights want another order of the int16 values.
 void quantiseRow(const float* x, int64_t K, int64_t m, int weight_bits, const QuantisedRows& rows);
 
-/// y[m][4b..4b+3] (row stride ldy) for blocks [b0, b1) and M rows. Writes whole blocks.
-void multiplyQuantised(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y, int64_t ldy, int64_t b0, int64_t b1);
+/// y[m][4b..4b+3] (row stride ldy) for blocks [b0, b1) and M rows; b0 is even. May write the block after an odd b1.
+void multiplyQuantised(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y, int64_t ldy, int64_t b0,
+                       int64_t b1);
 
 /// What `automatic` means in this build for weights of so many bits.
 Activations resolveActivations(Activations requested, int bits);

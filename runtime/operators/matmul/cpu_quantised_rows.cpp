@@ -54,7 +54,8 @@ ETWGPU_KERNEL void quantise16(const float* x, int64_t K, const uint8_t* order, i
     auto total = hn::Zero(DI4());
     for (int i = 0; i < 32; i += 8) {
       const float* p = x + 32 * g + i;
-      const auto lo = hn::NearestInt(hn::Mul(hn::LoadU(DF4(), p), inv)), hi = hn::NearestInt(hn::Mul(hn::LoadU(DF4(), p + 4), inv));
+      const auto lo = hn::NearestInt(hn::Mul(hn::LoadU(DF4(), p), inv)),
+                 hi = hn::NearestInt(hn::Mul(hn::LoadU(DF4(), p + 4), inv));
       total = hn::Add(total, hn::Add(lo, hi));
       const auto v = hn::Combine(d16, hn::DemoteTo(dh, hi), hn::DemoteTo(dh, lo));
       hn::StoreU(hn::BitCast(d16, hn::TableLookupBytes(v, table)), d16, q + 32 * g + i);
@@ -124,7 +125,8 @@ ETWGPU_KERNEL void gemvExact4(const R4Weight& w, const float* x, float* y, int64
       const V4 scale = halfToFloat4(pc);
       acc = madd(hn::Add(s, t), scale, acc);
       if (!w.symmetric)
-        acc = madd(madd(scale, hn::Set(DF4(), 8.f), halfToFloat4(pc + 4)), hn::Set(DF4(), hn::ReduceSum(DF4(), sum)), acc);
+        acc = madd(madd(scale, hn::Set(DF4(), 8.f), halfToFloat4(pc + 4)), hn::Set(DF4(), hn::ReduceSum(DF4(), sum)),
+                   acc);
     }
     hn::StoreU(acc, DF4(), y);
   }

@@ -26,9 +26,9 @@ ETWGPU_INLINE VI32 dot32(VI32 sum, VU8 u, VI8 x) {
 /// sum + pairs of i16 × i16 in i32: pmaddwd, paddd.
 ETWGPU_INLINE VI32 dot16x16(VI32 sum, VI16 a, VI16 b) { return hn::Add(sum, hn::WidenMulPairwiseAdd(DI32(), a, b)); }
 
-// The bits of a finite half, moved to their place in a float, are its value × 2^-112: a conversion in three operations, with zero
-// and denormals right. The factor is given back in two parts, so that nothing overflows whatever the activations: 2^64 with the
-// activation's scale and sum, 2^48 once per output.
+// The bits of a finite half, moved to their place in a float, are its value × 2^-112: a conversion in three operations,
+// with zero and denormals right. The factor is given back in two parts, so that nothing overflows whatever the
+// activations: 2^64 with the activation's scale and sum, 2^48 once per output.
 constexpr float kHalfBias = 0x1p112f, kXBias = 0x1p64f, kOutBias = 0x1p48f;
 
 ETWGPU_INLINE V4 halfBits4(const uint16_t* p) {
@@ -89,8 +89,8 @@ ETWGPU_INLINE Nibbles unpack(const uint8_t* p) {
   return {hn::And(v, m), hn::And(hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(dw, v))), m)};
 }
 
-// Nibbles as floats, flipped to two's complement (q − 8) so that the conversion is from signed integers: clang turns that of
-// a value that it knows to be positive into f32x4.convert_i32x4_u, eight instructions on x86 before AVX-512.
+// Nibbles as floats, flipped to two's complement (q − 8) so that the conversion is from signed integers: clang turns
+// that of a value that it knows to be positive into f32x4.convert_i32x4_u, eight instructions on x86 before AVX-512.
 ETWGPU_INLINE hn::Vec<DI4> flipNibbles(const uint8_t* p) {
   return hn::Xor(hn::BitCast(DI4(), hn::LoadU(hn::FixedTag<uint8_t, 16>(), p)), hn::Set(DI4(), int32_t(0x88888888)));
 }

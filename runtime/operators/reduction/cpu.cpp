@@ -146,7 +146,8 @@ void forRuns(const Reduction& r, const T* x, int64_t at, Row row) {
   for (int64_t k = 0; k < runs; ++k) {
     const T* p = x;
     int64_t rest = k;
-    for (size_t d = r.reduced.size() - 1; d-- > 0; rest /= r.reduced[d]) p += rest % r.reduced[d] * r.reduced_strides[d];
+    for (size_t d = r.reduced.size() - 1; d-- > 0; rest /= r.reduced[d])
+      p += rest % r.reduced[d] * r.reduced_strides[d];
     row(p, n, r.reduced_strides.back());
   }
 }
@@ -203,7 +204,10 @@ void reduceRange(const Reduction& r, const T* x, T* out, int64_t b, int64_t e) {
 
 template <Kind kKind>
 Status reduce(CpuCall& call) {
-  const char* op = kKind == Kind::sum ? "aten.sum" : kKind == Kind::mean ? "aten.mean" : kKind == Kind::max ? "aten.amax" : "aten.amin";
+  const char* op = kKind == Kind::sum    ? "aten.sum"
+                   : kKind == Kind::mean ? "aten.mean"
+                   : kKind == Kind::max  ? "aten.amax"
+                                         : "aten.amin";
   const TensorView x = call.tensor(0);
   Reduction r;
   ETWGPU_TRY(planReduction(op, x, call.isNone(1) ? Sizes() : call.integers(1), !call.isNone(2) && call.flag(2), r));
@@ -234,7 +238,8 @@ int64_t argmaxRun(const T* p, int64_t n, int64_t stride) {
 
 Status argmax(CpuCall& call) {
   const TensorView x = call.tensor(0);
-  if (x.dtype != DType::f32 && x.dtype != DType::i64) return invalid("aten.argmax: no kernel for " + std::string(dtypeName(x.dtype)));
+  if (x.dtype != DType::f32 && x.dtype != DType::i64)
+    return invalid("aten.argmax: no kernel for " + std::string(dtypeName(x.dtype)));
   Around a{1, x.count(), 1};
   const bool keepdim = !call.isNone(2) && call.flag(2);
   Sizes sizes(keepdim ? x.rank() : 0, 1);
