@@ -1,0 +1,37 @@
+// Attention: y = softmax(scale · q kᵀ + mask) v per head; query heads share key heads in groups of Hq / Hkv.
+//   etwgpu.rope_cache_write, etwgpu.cached_attention   contract: graph/fused_ops.h
+//   aten.scaled_dot_product_attention                  q [B, Hq, S, D], k and v [B, Hkv, T, D], mask broadcast to [B,
+//   Hq, S, T]
+// One query (decode): the used part of the cache is split over a fixed number of workgroups per key head, so that the
+// grid does not depend on the position, and a second dispatch combines their maxima, sums and outputs. More queries
+// (prefill): tiles of 32 (query, head of the group) rows against tiles of 64 keys with a running softmax. Rows without
+// any visible key give 0.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "runtime/executor/gpu_kernel.h"
+
+namespace etwgpu::attention {
+
+enum class Role : uint8_t { rope, decode, combine, tiles };
+struct Kernel {
+  std::string_view name;
+  Tier tier;
+  Role role;
+};
+std::span<const Kernel> kernels();
+const Kernel* choose(Role role, Tier tier);
+
+constexpr int kTileRows = 32, kTileKeys = 64;
+/// Invocations and positions at a time of the decode kernel.
+constexpr int kDecodeInvocations = 128, kDecodePositions = 128;
+
+/// Parts into which a cache of `length` positions is split for decoding.
+int splits(int64_t length);
+/// Bytes of workgroup memory of the decode kernel; above the device's limit the tile kernel decodes.
+int64_t decodeWorkgroupBytes(int64_t group, int64_t head_dim);
+
+}  // namespace etwgpu::attention
