@@ -285,7 +285,7 @@ Status Session::readPayloads(std::vector<PendingRead>& reads) {
       const FileRange& range = program_->segments[size_t(info.segment)];
       // in place only where flatbuffers' alignment is kept
       if (source.data() && reinterpret_cast<uintptr_t>(source.data() + range.offset) % 16 == 0) {
-        d.payload = {source.data() + range.offset, range.size};
+        d.payload = {source.data() + range.offset, size_t(range.size)};
         continue;
       }
       addBytes(payload_bytes, range.size);
