@@ -40,7 +40,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
     workgroupBarrier();
     let here = min(kPositions, count - tile);
     for (var p = li / kLanes; p < kPositions; p += kThreads / kLanes) {
-      var s: array<f32, ${GROUP}>;
+      var s = array<f32, ${GROUP}>();  // written out: Tint zeroes a plain `var s: array<…>;` only in the loop's first turn
       let row = base + (tile + min(p, here - 1u)) * kD4;
       for (var i = li % kLanes; i < kD4; i += kLanes) {
         let key = vec4f(k_cache[row + i]);
