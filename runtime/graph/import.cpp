@@ -2,6 +2,7 @@
 // here; what it cannot know (indices, ranks, counts, sizes of named data) is checked on the way, each with both
 // numbers.
 #include <algorithm>
+#include <cstring>
 
 #include "generated/graph_generated.h"
 #include "runtime/graph/graph.h"
@@ -20,6 +21,17 @@ uint64_t roundUp(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 template <class V>
 size_t count(const V* vector) {
   return vector ? vector->size() : 0;
+}
+/// Elements of 8 bytes: the verifier knows that they are there, not that they are aligned.
+fb::Expr element(const flatbuffers::Vector<const fb::Expr*>& vector, size_t i) {
+  fb::Expr e;
+  std::memcpy(static_cast<void*>(&e), vector.Data() + i * sizeof(fb::Expr), sizeof(fb::Expr));
+  return e;
+}
+double element(const flatbuffers::Vector<double>& vector, size_t i) {
+  double d;
+  std::memcpy(&d, vector.Data() + i * sizeof(double), sizeof(double));
+  return d;
 }
 std::string text(const flatbuffers::String* s) { return s ? s->str() : std::string(); }
 
@@ -79,7 +91,7 @@ class Importer {
     const size_t n = count(source_.exprs());
     exprs_.reserve(n);
     for (size_t i = 0; i < n; ++i) {
-      const fb::Expr* e = source_.exprs()->Get(uint32_t(i));
+      const fb::Expr copy = element(*source_.exprs(), i), *e = &copy;
       const auto op = int(e->op());
       if (op < 0 || op > int(fb::ExprOp::max)) return bad(format("expression %zu: unknown operation %d", i, op));
       if (e->op() == fb::ExprOp::constant) {
@@ -295,11 +307,11 @@ class Importer {
       }
       case fb::ArgKind::double_:
         ETWGPU_TRY(one(count(a.numbers())));
-        out = a.numbers()->Get(0);
+        out = element(*a.numbers(), 0);
         return {};
       case fb::ArgKind::doubles: {
         std::vector<double> numbers;
-        for (size_t i = 0; i < count(a.numbers()); ++i) numbers.push_back(a.numbers()->Get(uint32_t(i)));
+        for (size_t i = 0; i < count(a.numbers()); ++i) numbers.push_back(element(*a.numbers(), i));
         out = std::move(numbers);
         return {};
       }
@@ -386,6 +398,11 @@ class Importer {
 Result<Graph> importGraph(std::span<const uint8_t> payload, const NamedDataSizes& named_data) {
   if (payload.size() < 8 || !fb::GraphBufferHasIdentifier(payload.data())) {
     return {Code::invalid_program, format("delegate payload: no EWGG identifier in its %zu bytes", payload.size())};
+  }
+  if (reinterpret_cast<uintptr_t>(payload.data()) % alignof(uint64_t) != 0) {
+    std::vector<uint64_t> aligned(payload.size() / sizeof(uint64_t) + 1);
+    std::memcpy(aligned.data(), payload.data(), payload.size());
+    return importGraph({reinterpret_cast<const uint8_t*>(aligned.data()), payload.size()}, named_data);
   }
   // The version first: a newer file may well look damaged to this reader. A table takes at least 8 bytes with the
   // offset to it.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxInputs = 6;         // with the output within 8 storage buffers, one to spare
 constexpr size_t kMaxInstructions = 48;  // registers and compile time
-constexpr size_t kCheap = 2;             // instructions that may be computed by several consumers: a load, a cast
+constexpr size_t kCheap = 4;             // instructions without arithmetic on data that several consumers may repeat
 
 /// How one load of a consumer walks over the producer's dimensions.
 struct Walk {
@@ -72,14 +72,13 @@ class Merger {
     const Node& producer = g_.nodes[size_t(p)];
     const ValueId out = producer.outputs[0];
     if (leaves_[size_t(out)]) return false;
-    // every user must take it in, else it would be computed twice; a mere read or fill may be
+    // every user must take it in, else it would be computed twice; mere reads and fills may be
     const auto& users = users_[size_t(out)];
     const bool once = std::all_of(users.begin(), users.end(), [&](int32_t u) { return u == consumer; });
-    const bool cheap = producer.pointwise->code.size() <= kCheap && producer.pointwise->inputs.size() <= 1;
     const bool all_pointwise =
         std::all_of(users.begin(), users.end(), [&](int32_t u) { return g_.nodes[size_t(u)].pointwise != nullptr; });
-    if (!once && !(cheap && all_pointwise) && !producer.pointwise->inputs.empty()) return false;
-    if (!once && producer.pointwise->inputs.empty() && producer.pointwise->code.size() > 2 * kCheap) return false;
+    const bool fill = producer.pointwise->inputs.empty() && producer.pointwise->code.size() <= kCheap;
+    if (!once && !fill && !(all_pointwise && isRead(*producer.pointwise))) return false;
     // reading a state later than before must not pass a write of it
     bool safe = true;
     forEachTensorArg(producer, [&](ValueId in) {
@@ -87,6 +86,24 @@ class Merger {
       for (const auto& [at, state] : writes_) safe &= state != s || at < p || at > consumer;
     });
     return safe;
+  }
+
+  /// A strided read of one tensor, perhaps with casts.
+  static bool isRead(const PointwiseProgram& program) {
+    return program.inputs.size() <= 1 && program.code.size() <= kCheap &&
+           std::all_of(program.code.begin(), program.code.end(), [](const PointwiseInstruction& x) {
+             return x.op == PointwiseOp::load || x.op == PointwiseOp::cast;
+           });
+  }
+
+  /// A node that nobody uses any more no longer counts as a user of its inputs.
+  void release(int32_t node) {
+    const ValueId out = g_.nodes[size_t(node)].outputs[0];
+    if (!users_[size_t(out)].empty() || leaves_[size_t(out)]) return;
+    forEachTensorArg(g_.nodes[size_t(node)], [&](ValueId v) {
+      auto& list = users_[size_t(g_.storage(v))];
+      list.erase(std::remove(list.begin(), list.end(), node), list.end());
+    });
   }
 
   bool inlineInto(int32_t p, int32_t c) {
@@ -127,6 +144,7 @@ class Merger {
     users.erase(std::remove(users.begin(), users.end(), c), users.end());
     g_.nodes[size_t(c)] = std::move(merged);
     addUses(c);
+    release(p);
     return true;
   }
 
