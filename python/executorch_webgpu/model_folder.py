@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from executorch_webgpu.limits import limits
 from executorch_webgpu.recipes.base import BuiltModel, ExportOptions, Recipe
 
 MANIFEST_FORMAT = 1
@@ -87,38 +87,6 @@ def lower(programs: dict[str, ExportedProgram], constant_methods: dict):
         compile_config=EdgeCompileConfig(_check_ir_validity=False),
     )
     return lowered, partitioner.report()
-
-
-def upper_bound(size, program: ExportedProgram) -> int:
-    """The largest value of a dimension, an int or a SymInt whose symbols are bounded."""
-    if isinstance(size, int):
-        return size
-    expression = size.node.expr
-    bounds = {s: program.range_constraints[s].upper for s in expression.free_symbols if s in program.range_constraints}
-    return int(expression.subs(bounds))
-
-
-def largest_value(program: ExportedProgram, name: Callable[[torch.fx.Node], bool]) -> int:
-    """Bytes of the largest tensor among the nodes that `name` selects, at the upper bounds."""
-    largest = 0
-    for node in filter(name, program.graph.nodes):
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor):
-            count = math.prod(upper_bound(size, program) for size in value.shape)
-            # The GPU stores bool as u32 and computes i64 as i32.
-            width = 4 if value.dtype in (torch.bool, torch.int64) else value.element_size()
-            largest = max(largest, count * width)
-    return largest
-
-
-def limits(programs: dict[str, ExportedProgram]) -> dict[str, int]:
-    """WebGPU limits beyond which the model's inputs, outputs, state and constants are not bound whole."""
-
-    def at_the_border(node: torch.fx.Node) -> bool:
-        return node.op == "placeholder" or any(user.op == "output" for user in node.users)
-
-    largest = max(largest_value(program, at_the_border) for program in programs.values())
-    return {"maxStorageBufferBindingSize": largest}
 
 
 def describe_file(path: Path, root: Path) -> dict:
@@ -229,7 +197,7 @@ def write(recipe: Recipe, options: ExportOptions, folder: Path, progress: Progre
         built = recipe.build(options)
     with step(progress, "exporting with torch.export"):
         programs = export_methods(built)
-        needed = limits(programs)
+        needed = limits({name: method.module for name, method in built.methods.items()}, programs)
     with step(progress, "lowering to the WebGPU delegate"):
         lowered, report = lower(programs, dict(built.constant_methods))
     # Whoever exports should see at once what will run where, and why.
