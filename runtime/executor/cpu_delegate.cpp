@@ -71,6 +71,7 @@ class CpuDelegate final : public Delegate {
 
  private:
   Status findKernels();
+  std::vector<bool> usedValues() const;
   Status loadConstants(const NamedDataMap& data);
   Status checkQuantised(const Value& value, uint64_t& words, uint64_t& constants) const;
   Status prepare();
@@ -206,10 +207,28 @@ Status CpuDelegate::checkQuantised(const Value& v, uint64_t& words, uint64_t& co
   return {};
 }
 
+/// Values that nodes, outputs or mutations touch: passes leave behind what they have replaced.
+std::vector<bool> CpuDelegate::usedValues() const {
+  std::vector<bool> used(graph_.values.size());
+  const auto use = [&](ValueId id) {
+    if (id != kNoValue) used[size_t(graph_.storage(id))] = true;
+  };
+  for (const Node& node : graph_.nodes) {
+    for (const Arg& arg : node.args) {
+      if (const auto* id = std::get_if<ValueId>(&arg)) use(*id);
+      if (const auto* ids = std::get_if<std::vector<ValueId>>(&arg)) std::for_each(ids->begin(), ids->end(), use);
+    }
+  }
+  for (const GraphOutput& o : graph_.outputs) use(o.value);
+  for (const GraphMutation& m : graph_.mutations) use(m.state), use(m.value);
+  return used;
+}
+
 Status CpuDelegate::loadConstants(const NamedDataMap& data) {
+  const std::vector<bool> used = usedValues();
   for (size_t i = 0; i < graph_.values.size(); ++i) {
     const Value& v = graph_.values[i];
-    if (v.alias_of != kNoValue) continue;
+    if (!used[i]) continue;
     TensorView& view = views_[i];
     if (v.kind == ValueKind::state) {
       ETWGPU_ASSIGN(auto state, shared_->state(v, capacity_[i], data));
