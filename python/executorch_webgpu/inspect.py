@@ -84,7 +84,9 @@ def _method(method: dict[str, Any]) -> list[str]:
     for island in method["islands"]:
         operators = ", ".join(island["operators"])
         copied = _bytes(island["bytes_copied"])
-        lines.append(f"  island on the CPU, instructions {island['first']} to {island['last']}: {operators}; copies {copied}")
+        lines.append(
+            f"  island on the CPU, instructions {island['first']} to {island['last']}: {operators}; copies {copied}"
+        )
     if method["arenas"]:
         lines.append(f"  arenas on the host: {', '.join(map(_bytes, method['arenas']))}")
     return lines

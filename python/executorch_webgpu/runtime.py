@@ -1,9 +1,9 @@
 """The native runtime: loads a `.pte` and runs it on the GPU (WebGPU by Dawn) or the CPU.
 
-    from executorch_webgpu.runtime import load
+from executorch_webgpu.runtime import load
 
-    session = load("model.pte", device="webgpu")
-    (y,) = session.forward(x)  # numpy or torch in, the same out
+session = load("model.pte", device="webgpu")
+(y,) = session.forward(x)  # numpy or torch in, the same out
 """
 
 from __future__ import annotations
