@@ -5,7 +5,7 @@ WASM_PRESETS := wasm-simd128 wasm-relaxed wasm-simd128-threads wasm-relaxed-thre
 CPP := $(shell git ls-files 'runtime/*.cpp' 'runtime/*.h' 'runtime/*.inc' 'tests/*.cpp' 'tests/*.h')
 PYTHON_DIRS := $(wildcard python tests tools benchmarks)
 
-.PHONY: help setup build build-asan wasm $(WASM_PRESETS) web demo test test-full lint format clean
+.PHONY: help setup build build-asan wasm $(WASM_PRESETS) web demo serve test test-full lint format clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -27,8 +27,11 @@ $(WASM_PRESETS):
 web: ## the npm package and the playground, out of the WebAssembly builds
 	@$(ENV) if [ -d node_modules ]; then npm run --silent build; else echo "web: nothing to build yet"; fi
 
-demo: setup build wasm web ## export the demo's models and open the playground
+demo: setup wasm web ## export the demo's models and ask one in a headless browser, on the GPU and on the CPU
 	@$(ENV) tools/demo.sh
+
+serve: setup wasm web ## the same page for a browser of your own
+	@$(ENV) tools/demo.sh --serve
 
 test: setup ## build everything and run all suites
 	@$(ENV) python tools/run_tests.py

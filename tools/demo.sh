@@ -1,18 +1,9 @@
 #!/bin/bash
-# demo.sh: export the small models that the requirements bring into models/, and serve the playground.
+# demo.sh [--serve]: make the demo's models, then ask one in a headless browser (tools/demo.mjs), or only serve the page.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/env.sh
 
-mkdir -p models
-for recipe in efficientnet-lite0 smollm2-135m-instruct; do
-  if [ -d "models/$recipe" ]; then
-    echo "demo: reusing models/$recipe"
-    continue
-  fi
-  echo "demo: exporting $recipe"
-  rm -rf "models/.partial"
-  python -m executorch_webgpu.cli export "$recipe" --out models/.partial
-  mv models/.partial "models/$recipe" # only a finished folder gets its name
-done
-npm run --workspace=playground dev
+tools/models.sh
+samples=$(_etwgpu_find skimage/data coffee.png)
+exec node tools/demo.mjs ${samples:+--samples "$(dirname "$samples")"} "$@"

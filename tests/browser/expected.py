@@ -1,0 +1,98 @@
+"""What PyTorch eager says, for tests/browser/run.mjs.
+
+expected.py make FOLDER     writes expected.json (prompts, ids, labels), pictures.bin and probabilities.bin (f32)
+expected.py check FOLDER    reads produced.json, {name: {prompt_ids, ids}}; prints {name: null or what is wrong}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from executorch_webgpu import evaluation
+from executorch_webgpu.recipes import ExportOptions, efficientnet_lite0, find
+from PIL import Image
+
+FULL = os.environ.get("ETWGPU_TEST_FULL") == "1"
+TOKENS = 64 if FULL else 16
+PROMPTS = [
+    "What is the capital of France?",
+    "List three primary colours.",
+    "Write a haiku about rain.",
+    "Why is the sky blue?",
+    "Translate 'good morning' into French.",
+    "Give me a recipe for pancakes.",
+    "What is 12 times 12?",
+    "Name a planet with rings, and say why it has them.",
+][: 8 if FULL else 2]
+PICTURES = ("coffee", "camera", "astronaut")
+
+
+def decoder_and_tokenizer():
+    """The eager decoder on the dequantised weights, and transformers' tokenizer of the recipe's files."""
+    import tempfile
+
+    from transformers import AutoTokenizer
+
+    built = find("smollm2-135m-instruct").build(ExportOptions())
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in built.files.items():
+            (Path(folder) / name).write_bytes(content)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    return evaluation.dequantize(built.methods["forward"].module), tokenizer
+
+
+def pictures() -> torch.Tensor:
+    """[3, 3, 224, 224] of scikit-image's pictures."""
+    import skimage
+
+    folder = Path(skimage.__file__).parent / "data"
+    return torch.stack([efficientnet_lite0.preprocess(Image.open(folder / f"{name}.png")) for name in PICTURES])
+
+
+def make(folder: Path) -> None:
+    decoder, tokenizer = decoder_and_tokenizer()
+    generate = []
+    for text in PROMPTS:
+        messages = [{"role": "user", "content": text}]
+        prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        answer = evaluation.greedy(decoder, ids, TOKENS, eos=[tokenizer.eos_token_id])
+        text_out = tokenizer.decode(answer.ids, skip_special_tokens=True)
+        generate.append({"text": text, "promptIds": ids, "ids": answer.ids, "answer": text_out})
+
+    batch = pictures()
+    with torch.no_grad():
+        probabilities = efficientnet_lite0.load()(batch)
+    labels = efficientnet_lite0.labels()
+    batch.numpy().astype("<f4").tofile(folder / "pictures.bin")
+    probabilities.numpy().astype("<f4").tofile(folder / "probabilities.bin")
+    classify = {
+        "shape": list(batch.shape),
+        "classes": probabilities.shape[1],
+        "top": [labels[i] for i in np.argmax(probabilities.numpy(), axis=1)],
+    }
+    expected = {"tokens": TOKENS, "generate": generate, "classify": classify}
+    (folder / "expected.json").write_text(json.dumps(expected))
+
+
+def check(folder: Path) -> None:
+    """Ids that differ from eager's are right where eager's two best logits are nearly equal."""
+    decoder, _ = decoder_and_tokenizer()
+    verdicts: dict[str, str | None] = {}
+    for name, item in json.loads((folder / "produced.json").read_text()).items():
+        try:
+            evaluation.check_greedy(decoder, item["prompt_ids"], item["ids"])
+            verdicts[name] = None
+        except AssertionError as error:
+            verdicts[name] = str(error)
+    print(json.dumps(verdicts))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    {"make": make, "check": check}[sys.argv[1]](Path(sys.argv[2]))

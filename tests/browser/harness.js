@@ -1,0 +1,129 @@
+// The page of the browser tests: the built package as a user would import it, and a few functions for run.mjs to call.
+import * as et from '/web/index.js';
+
+const sessions = {};
+
+const describe = (error) => ({
+  class: error?.constructor?.name,
+  known: error instanceof et.ExecuTorchError,
+  code: error?.code,
+  name: error?.name,
+  message: String(error?.message ?? error),
+});
+/** {ok: value} or {error}: errors must arrive with their class. */
+async function attempt(action) {
+  try {
+    return { ok: await action() };
+  } catch (error) {
+    return { error: describe(error) };
+  }
+}
+
+async function floats(url) {
+  return new Float32Array(await (await fetch(url)).arrayBuffer());
+}
+
+window.harness = {
+  capabilities: () => et.ExecuTorchRuntime.capabilities(),
+
+  load: ({ key, instrument, abortAfterBytes, ...options }) =>
+    attempt(async () => {
+      const progress = [];
+      const controller = new AbortController();
+      const began = performance.now();
+      let abortedAt;
+      try {
+        const session = await et.ExecuTorchRuntime.loadModel({
+          ...options,
+          signal: controller.signal,
+          debug: {
+            ...options.debug,
+            ...(instrument && { instrument: new URL('/tools/instrument.js', location.href).href }),
+          },
+          onProgress: (p) => {
+            progress.push(p);
+            if (abortAfterBytes && p.loaded > abortAfterBytes && !abortedAt) {
+              abortedAt = performance.now();
+              controller.abort();
+            }
+          },
+        });
+        sessions[key] = session;
+        return { info: session.info, fallbackReason: session.fallbackReason, progress, ms: performance.now() - began };
+      } catch (error) {
+        if (abortedAt) window.harness.abortMs = performance.now() - abortedAt;
+        throw error;
+      }
+    }),
+  abortMs: undefined,
+
+  generate: ({ key, prompt, options = {}, abortAfterTokens }) =>
+    attempt(async () => {
+      const controller = new AbortController();
+      const pieces = [];
+      let abortedAt;
+      const result = await sessions[key].generate(prompt, {
+        ...options,
+        signal: controller.signal,
+        onToken: (token) => {
+          pieces.push(token.text);
+          if (abortAfterTokens && pieces.length === abortAfterTokens) {
+            abortedAt = performance.now();
+            controller.abort();
+          }
+        },
+      });
+      return { ...result, pieces, ...(abortedAt && { abortMs: performance.now() - abortedAt }) };
+    }),
+
+  iterate: ({ key, prompt, options }) =>
+    attempt(async () => {
+      let text = '';
+      for await (const piece of sessions[key].generate(prompt, options)) text += piece;
+      return text;
+    }),
+
+  tokenize: ({ key, prompt }) => attempt(() => sessions[key].tokenize(prompt)),
+  memory: ({ key }) => attempt(() => sessions[key].memoryReport()),
+  counters: ({ key }) => attempt(() => sessions[key].counters()),
+  inspect: ({ key }) => attempt(() => sessions[key].inspect()),
+  dispose: ({ key }) => attempt(() => sessions[key].dispose()),
+  loseDevice: ({ key }) => attempt(() => sessions[key].loseDevice()),
+
+  /** Largest difference from eager's probabilities of the first `batch` pictures, and the classes. */
+  classify: ({ key, batch, times = 1 }) =>
+    attempt(async () => {
+      const expected = await (await fetch('/data/expected.json')).json();
+      const { shape, classes } = expected.classify;
+      const pictures = (await floats('/data/pictures.bin')).subarray(0, (batch * shape[1] * shape[2] * shape[3]) | 0);
+      const want = (await floats('/data/probabilities.bin')).subarray(0, batch * classes);
+      const input = et.tensor('f32', [batch, ...shape.slice(1)], pictures);
+      const all = await Promise.all(Array.from({ length: times }, () => sessions[key].run([input])));
+      let worst = 0;
+      for (const [output] of all) {
+        if (output.data.length !== want.length) throw new Error(`an output of ${output.data.length} numbers`);
+        for (let i = 0; i < want.length; ++i) {
+          const difference = Math.abs(output.data[i] - want[i]);
+          worst = difference <= worst ? worst : difference; // NaN counts as worst
+        }
+      }
+      const [output] = all[0];
+      const labels = sessions[key].info.files['labels.txt'].trimEnd().split('\n');
+      const top = Array.from({ length: batch }, (_, b) => {
+        const row = output.data.subarray(b * classes, (b + 1) * classes);
+        return labels[row.indexOf(Math.max(...row))];
+      });
+      return { worst, top, shape: output.shape };
+    }),
+
+  /** run() with inputs as [dtype, shape, numbers]. */
+  run: ({ key, inputs, method }) =>
+    attempt(async () => {
+      const outputs = await sessions[key].run(
+        inputs.map(([dtype, shape, data]) => et.tensor(dtype, shape, data)),
+        method,
+      );
+      return outputs.map((o) => ({ dtype: o.dtype, shape: o.shape, data: Array.from(o.data, Number) }));
+    }),
+};
+window.harnessReady = true;

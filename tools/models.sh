@@ -1,0 +1,23 @@
+#!/bin/bash
+# models.sh: export the small models that the demo and the tests use into $ETWGPU_CACHE/models, unless they are up to date.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/env.sh
+
+models=$ETWGPU_CACHE/models
+# a model is up to date while nothing has changed of what makes it
+stamp=$(git ls-files --cached --others --exclude-standard 'python/*.py' schema | grep -v '/runtime' | sort | xargs cat | sha256sum | cut -d' ' -f1)
+for recipe in smollm2-135m-instruct efficientnet-lite0; do
+  folder=$models/$recipe
+  if [ -e "$folder/manifest.json" ] && [ "$(cat "$folder/.stamp" 2>/dev/null)" = "$stamp" ]; then
+    echo "models: reusing $recipe"
+    continue
+  fi
+  echo "models: exporting $recipe"
+  rm -rf "$folder.partial"
+  mkdir -p "$models"
+  python -m executorch_webgpu.cli export "$recipe" --out "$folder.partial"
+  echo "$stamp" >"$folder.partial/.stamp"
+  rm -rf "$folder"
+  mv "$folder.partial" "$folder" # only a finished folder gets its name
+done
