@@ -1,0 +1,181 @@
+// Which kernel each shape gets at each tier, by name, without a device; and that every kernel of the lists is reachable
+// and expands to WGSL.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+
+#include "runtime/operators/attention/attention.h"
+#include "runtime/operators/matmul/matmul.h"
+#include "runtime/operators/normalization/normalization.h"
+#include "tests/cpp/kernel_cases.h"
+
+namespace etwgpu::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+GpuCapabilities device(Tier tier, bool f16 = false) {
+  GpuCapabilities caps;
+  caps.f16 = f16;
+  caps.subgroups = tier >= Tier::subgroups;
+  caps.subgroup_min = caps.subgroup_max = caps.subgroups ? 32 : 0;
+  return caps;
+}
+LoadOptions options(Precision precision = Precision::f32, Tier max_tier = Tier::subgroup_matrix) {
+  LoadOptions o;
+  o.precision = precision;
+  o.max_tier = max_tier;
+  return o;
+}
+
+/// Names of the kernels that run with the symbols' values.
+std::vector<std::string> running(KernelCase c, const GpuCapabilities& caps, const LoadOptions& o,
+                                 std::vector<int64_t> symbols) {
+  auto dispatches = planCase(c, caps, o);
+  if (!dispatches.ok()) return {dispatches.status().message()};
+  std::vector<std::string> names;
+  for (const DispatchSpec& d : *dispatches) {
+    const int64_t value = d.when.expr.valid() ? c.builder.graph.exprs.eval(d.when.expr, symbols) : 0;
+    if (!d.when.expr.valid() || (value >= d.when.min && value <= d.when.max)) names.push_back(d.kernel.name);
+  }
+  return names;
+}
+
+TEST(Choice, LinearByRowsAndTier) {
+  const auto kernel = [](int64_t rows, Tier tier) {
+    return running(linearCase("l", {.bits = 4}), device(tier), options(), {rows});
+  };
+  EXPECT_THAT(kernel(1, Tier::baseline), ElementsAre("f32_linear_int4_gemv_baseline"));
+  EXPECT_THAT(kernel(4, Tier::subgroups), ElementsAre("f32_linear_int4_gemv_subgroups"));
+  EXPECT_THAT(kernel(5, Tier::subgroups), ElementsAre("f32_linear_int4_gemm_baseline_32x64"));
+  EXPECT_THAT(kernel(96, Tier::baseline), ElementsAre("f32_linear_int4_gemm_baseline_32x64"));
+  EXPECT_THAT(kernel(97, Tier::baseline), ElementsAre("f32_linear_int4_gemm_baseline_64x128"));
+  EXPECT_THAT(kernel(300, Tier::subgroups), ElementsAre("f32_linear_int4_gemm_baseline_64x128"));
+}
+
+TEST(Choice, ForcedTierAndPrecision) {
+  const KernelCase c = linearCase("l", {.bits = 8, .norm = true, .glu = true, .activation = "silu"});
+  EXPECT_THAT(running(c, device(Tier::subgroups), options(Precision::f32, Tier::baseline), {1}),
+              ElementsAre("f32_linear_int8_gemv_baseline_norm_glu_silu"));
+  EXPECT_THAT(running(c, device(Tier::subgroups, true), options(Precision::f16), {1}),
+              ElementsAre("f16_linear_int8_gemv_subgroups_norm_glu_silu"));
+}
+
+TEST(Choice, AttentionDecodesInTwoDispatches) {
+  const KernelCase c = cachedAttentionCase("a", 9, 3, 64, 2048);
+  EXPECT_THAT(running(c, device(Tier::subgroups), options(), {1}),
+              ElementsAre("f32_attention_decode_split_subgroups", "f32_attention_decode_combine_baseline"));
+  EXPECT_THAT(running(c, device(Tier::baseline), options(), {1}),
+              ElementsAre("f32_attention_decode_split_baseline", "f32_attention_decode_combine_baseline"));
+  EXPECT_THAT(running(c, device(Tier::subgroups), options(), {2}),
+              ElementsAre("f32_attention_tiles_32x64_baseline_causal"));
+}
+
+TEST(Choice, GridsCoverTheShape) {
+  KernelCase c = linearCase("l", {.n = 200, .k = 64, .bits = 4});
+  const auto dispatches = planCase(c, device(Tier::baseline), options());
+  ASSERT_TRUE(dispatches.ok()) << dispatches.status().message();
+  ASSERT_EQ(dispatches->size(), 3u);
+  const auto workgroups = [&](size_t i, int64_t rows) {
+    std::vector<int64_t> out;
+    for (ExprId e : (*dispatches)[i].workgroups)
+      out.push_back(c.builder.graph.exprs.eval(e, std::vector<int64_t>{rows}));
+    return out;
+  };
+  EXPECT_THAT(workgroups(0, 3), ElementsAre(13, 3, 1));   // 16 columns a workgroup, one row each
+  EXPECT_THAT(workgroups(1, 33), ElementsAre(4, 2, 1));   // 64 columns, 32 rows
+  EXPECT_THAT(workgroups(2, 129), ElementsAre(2, 3, 1));  // 128 columns, 64 rows
+}
+
+TEST(Choice, WeightsBeyondABindingAreSplit) {
+  KernelCase c = linearCase("l", {.max_rows = 1, .n = 1500, .k = 256, .bits = 4});
+  GpuCapabilities caps = device(Tier::baseline);
+  caps.max_binding_bytes = 600 * 128;
+  const auto dispatches = planCase(c, caps, options());
+  ASSERT_TRUE(dispatches.ok()) << dispatches.status().message();
+  ASSERT_EQ(dispatches->size(), 3u);  // of 512 columns
+  uint64_t next = 0;
+  for (const DispatchSpec& d : *dispatches)
+    for (const Binding& b : d.bindings) {
+      EXPECT_EQ(b.offset % 256, 0u);
+      EXPECT_LE(b.size, caps.max_binding_bytes);
+      if (b.part != Part::quant_words) continue;
+      EXPECT_EQ(b.offset, next);
+      next += b.size;
+    }
+  EXPECT_EQ(next, 1504u * 128);
+  caps.max_binding_bytes = 1000;
+  EXPECT_EQ(planCase(c, caps, options()).status().code(), Code::limit_exceeded);
+}
+
+TEST(Choice, RefusesWhatNoKernelServes) {
+  EXPECT_EQ(
+      planCase(*std::make_unique<KernelCase>(cachedAttentionCase("a", 2, 2, 6, 64)), device(Tier::baseline), options())
+          .status()
+          .code(),
+      Code::unsupported_operator);
+  EXPECT_EQ(planCase(*std::make_unique<KernelCase>(cachedAttentionCase("a", 2, 2, 512, 64)), device(Tier::baseline),
+                     options())
+                .status()
+                .code(),
+            Code::unsupported_operator);
+  EXPECT_EQ(planCase(*std::make_unique<KernelCase>(linearCase("l", {.n = 12, .bits = 4, .glu = true})),
+                     device(Tier::baseline), options())
+                .status()
+                .code(),
+            Code::unsupported_operator);
+}
+
+/// All variants of all cases, tiers and precisions; names without the storage type in front.
+struct Variants {
+  std::set<WgslVariant> all;
+  std::set<std::string> names;
+};
+Variants allVariants() {
+  Variants v;
+  for (Tier tier : {Tier::baseline, Tier::subgroups})
+    for (Precision precision : {Precision::f32, Precision::f16})
+      for (KernelCase& c : kernelCases()) {
+        const auto dispatches = planCase(c, device(tier, true), options(precision, tier));
+        EXPECT_TRUE(dispatches.ok()) << c.name << ": " << dispatches.status().message();
+        if (!dispatches.ok()) continue;
+        for (const DispatchSpec& d : *dispatches) {
+          v.all.insert(d.kernel);
+          v.names.insert(d.kernel.name.substr(4));
+        }
+      }
+  return v;
+}
+
+bool anyStartsWith(const std::set<std::string>& names, std::string_view start) {
+  const auto it = names.lower_bound(std::string(start));
+  return it != names.end() && it->starts_with(start);
+}
+
+TEST(Variants, EveryListedKernelIsReachable) {
+  const Variants v = allVariants();
+  for (const auto& k : matmul::kernels()) EXPECT_TRUE(anyStartsWith(v.names, k.name)) << k.name;
+  for (const auto& k : attention::kernels()) EXPECT_TRUE(anyStartsWith(v.names, k.name)) << k.name;
+  for (const auto& k : normalization::kernels()) EXPECT_TRUE(anyStartsWith(v.names, k.name)) << k.name;
+}
+
+// With ETWGPU_WGSL_OUT the texts are written there, for tools/validate_wgsl.py.
+TEST(Variants, Expand) {
+  const char* folder = std::getenv("ETWGPU_WGSL_OUT");
+  const Variants v = allVariants();
+  EXPECT_GT(v.all.size(), 100u);
+  int number = 0;
+  for (const WgslVariant& variant : v.all) {
+    const Result<std::string> text = expandWgsl(variant);
+    ASSERT_TRUE(text.ok()) << variant.name << ": " << text.status().message();
+    EXPECT_EQ(text->find("${"), std::string::npos) << variant.name;
+    if (folder)
+      std::ofstream(std::string(folder) + "/" + std::to_string(number++) + "_" + variant.name + ".wgsl") << *text;
+  }
+}
+
+}  // namespace
+}  // namespace etwgpu::testing
