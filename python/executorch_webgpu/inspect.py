@@ -1,4 +1,4 @@
-"""`executorch-webgpu inspect model.pte`: methods, delegates, operators, weights by scheme, islands, memory at the bounds."""
+"""`executorch-webgpu inspect model.pte`: methods, delegates, operators, weights by scheme, islands, memory."""
 
 from __future__ import annotations
 

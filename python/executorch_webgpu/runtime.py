@@ -80,8 +80,9 @@ class Session:
             self.methods[m["name"]] = MethodSpec(m["name"], inputs, outputs, m["constant"], tuple(m["values"]))
 
     def run(self, method: str, *inputs: Any) -> list[Any]:
-        """Runs a method. Inputs: numpy arrays, torch tensors, ints, floats, bools. Outputs are torch tensors where an input
-        is one, else numpy arrays (bfloat16 as uint16 bits). InvalidArgumentError for inputs that the method does not take."""
+        """Runs a method. Inputs: numpy arrays, torch tensors, ints, floats, bools. Outputs are torch tensors where an
+        input is one, else numpy arrays (bfloat16 as uint16 bits). InvalidArgumentError for inputs that the method does
+        not take."""
         use_torch = any(map(_is_torch, inputs))
         outputs = self._native.run(method, [_to_native(v) for v in inputs])
         if not use_torch:
@@ -95,8 +96,8 @@ class Session:
         return self.run("forward", *inputs)
 
     def constant(self, method: str) -> Any:
-        """The value of a constant method ("get_max_seq_len"), or the list of its values if there are several; None without
-        such a method."""
+        """The value of a constant method ("get_max_seq_len"), or the list of its values if there are several; None
+        without such a method."""
         spec = self.methods.get(method)
         if spec is None or not spec.constant:
             return None
@@ -153,10 +154,11 @@ def load(
     """Loads a program.
 
     data: `.ptd` files with weights. precision: "f32" or "f16" (of intermediates on the GPU). activations: how the CPU
-    multiplies quantised weights, "auto", "exact", "int16" or "int8". threads: of the CPU, default all. max_tier: the highest
-    tier of GPU kernels, "baseline", "f16", "subgroups" or "subgroup_matrix". memory_cap: refuse programs that need more
-    bytes. disable_passes: names of graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits: WebGPU's
-    default limits even where the device offers more. progress: called with bytes read and their total; returning False cancels.
+    multiplies quantised weights, "auto", "exact", "int16" or "int8". threads: of the CPU, default all. max_tier: the
+    highest tier of GPU kernels, "baseline", "f16", "subgroups" or "subgroup_matrix". memory_cap: refuse programs that
+    need more bytes. disable_passes: names of graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits:
+    WebGPU's default limits even where the device offers more. progress: called with bytes read and their total;
+    returning False cancels.
 
     Raises a subclass of ExecuTorchWebGPUError.
     """

@@ -305,6 +305,22 @@ Status copyIndex(MethodState& m, Args args) {
   return {};
 }
 
+/// copy_(self, src, non_blocking, self): how a program keeps the new value of a mutable buffer.
+Status copyInPlace(MethodState& m, Args args) {
+  ETWGPU_TRY(need(m, "copy_", args, 2));
+  RuntimeTensor* self = m.tensor(args[0]);
+  const RuntimeTensor* src = m.tensor(args[1]);
+  if (!self || !src || !src->data) return wrong(m, "copy_", "two tensors expected");
+  if (!self->writable) return wrong(m, "copy_", m.describe(args[0]) + " may not be written");
+  if (self->info->scalar_type != src->info->scalar_type || !self->info->isContiguous() || !src->info->isContiguous()) {
+    return m.error(Code::unsupported_operator, "copy_ between dtypes or layouts");
+  }
+  const Sizes sizes = src->sizes;
+  ETWGPU_TRY(m.resize(args[0], sizes));
+  if (src->bytes()) std::memmove(self->data, src->data, src->bytes());
+  return {};
+}
+
 struct Entry {
   std::string_view name, overload;
   Primitive primitive;
@@ -313,6 +329,7 @@ constexpr Entry kPrimitives[] = {
     {"aten::sym_size", "int", symSize},
     {"aten::sym_numel", "", symNumel},
     {"aten::_local_scalar_dense", "", localScalar},
+    {"aten::copy_", "", copyInPlace},
     {"executorch_prim::add", "Scalar", binary<Binary::add>},
     {"executorch_prim::sub", "Scalar", binary<Binary::sub>},
     {"executorch_prim::mul", "Scalar", binary<Binary::mul>},

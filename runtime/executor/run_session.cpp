@@ -39,6 +39,16 @@ bool isWritten(const Method& m, int32_t value) {
   return false;
 }
 
+/// Of a jump: a bool, or a tensor of bools that must all be true.
+Result<bool> condition(MethodState& state, int32_t index) {
+  if (const bool* flag = std::get_if<bool>(&state.value(index))) return *flag;
+  const RuntimeTensor* t = state.tensor(index);
+  if (!t || !t->data || !t->info->hasDType() || t->info->dtype() != DType::boolean) {
+    return state.error(Code::invalid_program, state.describe(index) + " is no bool that a jump could depend on");
+  }
+  return std::all_of(t->data, t->data + t->bytes(), [](uint8_t b) { return b != 0; });
+}
+
 }  // namespace
 
 Status Session::setTensorInput(LoadedMethod& m, size_t k, const TensorView& view) {
@@ -131,11 +141,8 @@ Task<Status> Session::runInstructions(LoadedMethod& m) {
         state.value(in.target) = ProgramValue(state.value(in.index));
         break;
       case InstructionKind::jump_false: {
-        const ProgramValue& condition = state.value(in.index);
-        const bool* flag = std::get_if<bool>(&condition);
-        if (!flag)
-          co_return state.error(Code::invalid_program, format("instruction %zu: the condition is no bool", pc - 1));
-        if (!*flag) pc = size_t(in.target);
+        ETWGPU_CO_ASSIGN(const bool flag, condition(state, in.index));
+        if (!flag) pc = size_t(in.target);
         break;
       }
       case InstructionKind::free:

@@ -35,6 +35,9 @@ class FileSource final : public DataSource {
   uint64_t size_;
 };
 
+/// What an empty file is mapped to: it is addressable like any other.
+alignas(16) constexpr uint8_t kNothing[16] = {};
+
 Status ioError(const std::string& path, const char* what) {
   return {Code::io_error, path + ": " + what + ": " + std::strerror(errno)};
 }
@@ -55,7 +58,7 @@ Result<std::unique_ptr<DataSource>> openFileSource(const std::string& path) {
     return {Code::io_error, path + ": not a regular file"};
   }
   const uint64_t size = uint64_t(info.st_size);
-  void* data = nullptr;
+  void* data = const_cast<uint8_t*>(kNothing);
   if (size) data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   const Status status = data == MAP_FAILED ? ioError(path, "cannot map") : Status();
   close(fd);

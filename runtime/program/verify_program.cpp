@@ -232,7 +232,10 @@ class MethodVerifier {
 Status segments(Program& p) {
   const uint64_t end = p.segment_bytes ? p.segment_base + p.segment_bytes : p.file_size;
   if (end < p.segment_base) return {Code::invalid_program, p.file + ": more bytes of segments than can be addressed"};
-  if (!p.segments.empty() && p.segment_base == 0) {
+  // a program without any data has an empty segment of constants and no base
+  const bool has_data =
+      std::any_of(p.segments.begin(), p.segments.end(), [](const FileRange& s) { return s.size != 0; });
+  if (has_data && p.segment_base == 0) {
     return {Code::invalid_program, format("%s: %zu segments, but no extended header that says where they start",
                                           p.file.c_str(), p.segments.size())};
   }

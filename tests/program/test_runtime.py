@@ -34,8 +34,7 @@ def test_equals_eager(fixture_of, name, device):
 
 
 def test_reset_forgets(fixture_of):
-    """Without reset() the second pass would see the cache of the first in this program only if positions were not masked;
-    the mutable buffer of the counter below is visible."""
+    """Reset in a delegate: the first call gives the same again, bit by bit."""
     fixture = fixture_of("decoder2")
     session = load(fixture.path, "cpu", activations="exact")
     first = session.forward(*fixture.calls[0][0])[0]
@@ -186,8 +185,7 @@ def test_missing_file_and_truncation(tmp_path, fixture_of):
 
 
 def test_newer_payload_names_both_versions(tmp_path, fixture_of):
-    """The payload's version is the first field of its root table: find it by rewriting the whole payload is overkill, so
-    the identifier's neighbour is found through flatbuffers' own layout."""
+    """The version is the first field of the payload's root table, found through flatbuffers' own layout."""
     import struct
 
     data = bytearray(fixture_of("mlp").path.read_bytes())
