@@ -25,7 +25,7 @@ class NodeCall final : public CpuCall {
   bool isNone(size_t arg) const override;
   TensorView tensor(size_t arg) const override;
   std::vector<TensorView> tensors(size_t arg) const override;
-  int64_t integer(size_t arg) const override { return int64_t(number(arg)); }
+  int64_t integer(size_t arg) const override;
   Sizes integers(size_t arg) const override;
   double number(size_t arg) const override;
   bool flag(size_t arg) const override;
@@ -126,6 +126,10 @@ Sizes NodeCall::integers(size_t arg) const {
     sizes.push_back(delegate_.evaluated(one->expr));
   }
   return sizes;
+}
+int64_t NodeCall::integer(size_t arg) const {
+  if (const auto* i = get<IntArg>(arg)) return delegate_.evaluated(i->expr);  // an open end is 2^63 − 1, no double
+  return int64_t(number(arg));
 }
 double NodeCall::number(size_t arg) const {
   if (const auto* d = get<double>(arg)) return *d;

@@ -21,12 +21,15 @@ template <int R>
 ETWGPU_KERNEL void dotKeys(const float* q, const float* k, int64_t k_stride, int64_t n, int64_t D, float* scores) {
   for (int64_t j = 0; j < n; ++j, k += k_stride) {
     VF acc[R];
+    ETWGPU_UNROLL
     for (auto& a : acc) a = splat(0.f);
     int64_t i = 0;
     for (; i + kLanes <= D; i += kLanes) {
       const VF kv = hn::LoadU(DF(), k + i);
+      ETWGPU_UNROLL
       for (int r = 0; r < R; ++r) acc[r] = madd(kv, hn::LoadU(DF(), q + r * D + i), acc[r]);
     }
+    ETWGPU_UNROLL
     for (int r = 0; r < R; ++r) {
       float s = hn::ReduceSum(DF(), acc[r]);
       for (int64_t t = i; t < D; ++t) s += k[t] * q[r * D + t];
@@ -41,6 +44,7 @@ ETWGPU_KERNEL void addValues(const float* p, const float* v, int64_t v_stride, i
   int64_t c = 0;
   for (; c + 2 * kLanes <= Dv; c += 2 * kLanes) {
     VF acc[R][2];
+    ETWGPU_UNROLL
     for (int r = 0; r < R; ++r) {
       acc[r][0] = hn::LoadU(DF(), out + r * Dv + c);
       acc[r][1] = hn::LoadU(DF(), out + r * Dv + c + kLanes);
@@ -48,20 +52,22 @@ ETWGPU_KERNEL void addValues(const float* p, const float* v, int64_t v_stride, i
     const float* row = v + c;
     for (int64_t j = 0; j < n; ++j, row += v_stride) {
       const VF v0 = hn::LoadU(DF(), row), v1 = hn::LoadU(DF(), row + kLanes);
+      ETWGPU_UNROLL
       for (int r = 0; r < R; ++r) {
         const VF x = splat(p[r * kKeys + j]);
         acc[r][0] = madd(v0, x, acc[r][0]);
         acc[r][1] = madd(v1, x, acc[r][1]);
       }
     }
+    ETWGPU_UNROLL
     for (int r = 0; r < R; ++r) {
       hn::StoreU(acc[r][0], DF(), out + r * Dv + c);
       hn::StoreU(acc[r][1], DF(), out + r * Dv + c + kLanes);
     }
   }
-  for (; c < Dv; ++c)
-    for (int r = 0; r < R; ++r)
-      for (int64_t j = 0; j < n; ++j) out[r * Dv + c] += p[r * kKeys + j] * v[j * v_stride + c];
+  for (; c < Dv; ++c) ETWGPU_UNROLL
+  for (int r = 0; r < R; ++r)
+    for (int64_t j = 0; j < n; ++j) out[r * Dv + c] += p[r * kKeys + j] * v[j * v_stride + c];
 }
 
 /// f<R>(first row) over all rows, four at a time.

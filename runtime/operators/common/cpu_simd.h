@@ -21,6 +21,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 // calls, so a hot loop that was inlined into a function called once stays slow for good (measured: 5 times).
 #define ETWGPU_KERNEL __attribute__((noinline))
 #define ETWGPU_INLINE inline __attribute__((always_inline))
+// Before loops over the rows of a tile: gcc at -O2 would keep them, and with them the sums in memory instead of
+// registers.
+#define ETWGPU_UNROLL _Pragma("GCC unroll 16")
 #define ETWGPU_WIDE (HWY_MAX_BYTES >= 32)
 
 using DU8 = hn::CappedTag<uint8_t, 32>;

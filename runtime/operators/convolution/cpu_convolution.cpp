@@ -110,6 +110,33 @@ void convolveRange(const ConvShape& s, const ConvOperands& o, int64_t image, int
 
 // ---- depthwise ------------------------------------------------------------------------------------------------------
 
+/// V vectors of output pixels; x is the first tap's input of the first of them, in kernel line kh0.
+template <int V>
+ETWGPU_INLINE void depthwiseVectors(const ConvShape& s, const float* x, const float* w, int64_t kh0, int64_t kh1,
+                                    float* out) {
+  VF sum[V];
+  ETWGPU_UNROLL
+  for (int i = 0; i < V; ++i) sum[i] = splat(0.f);
+  for (int64_t kh = kh0; kh < kh1; ++kh, x += s.dilation_h * s.width) {
+    for (int64_t kw = 0; kw < s.kernel_w; ++kw) {
+      const VF tap = splat(w[kh * s.kernel_w + kw]);
+      const float* p = x + kw * s.dilation_w;
+      ETWGPU_UNROLL
+      for (int i = 0; i < V; ++i) {
+        VF v, odd;
+        if (s.stride_w == 1) {
+          v = hn::LoadU(DF(), p + i * kLanes);
+        } else {
+          hn::LoadInterleaved2(DF(), p + 2 * i * kLanes, v, odd);
+        }
+        sum[i] = madd(v, tap, sum[i]);
+      }
+    }
+  }
+  ETWGPU_UNROLL
+  for (int i = 0; i < V; ++i) hn::StoreU(sum[i], DF(), out + i * kLanes);
+}
+
 /// One output line of one channel: interior pixels by vectors with the sums in registers, the borders one by one.
 ETWGPU_KERNEL void depthwiseLine(const ConvShape& s, const float* x, const float* w, int64_t oy, float* out) {
   const int64_t y0 = oy * s.stride_h - s.pad_h;
@@ -133,23 +160,12 @@ ETWGPU_KERNEL void depthwiseLine(const ConvShape& s, const float* x, const float
   int64_t ox = std::min(ceilDiv(s.pad_w, s.stride_w), s.out_width);
   border(0, ox);
   const int64_t span = s.stride_w == 1 ? kLanes : s.stride_w == 2 ? 2 * kLanes : s.width + 1;
-  for (; ox + kLanes <= s.out_width && ox * s.stride_w - s.pad_w + reach + span <= s.width; ox += kLanes) {
-    VF sum = splat(0.f);
-    for (int64_t kh = kh0; kh < kh1; ++kh) {
-      const float* line = x + (y0 + kh * s.dilation_h) * s.width + ox * s.stride_w - s.pad_w;
-      for (int64_t kw = 0; kw < s.kernel_w; ++kw) {
-        VF v;
-        if (s.stride_w == 1) {
-          v = hn::LoadU(DF(), line + kw * s.dilation_w);
-        } else {
-          VF odd;
-          hn::LoadInterleaved2(DF(), line + kw * s.dilation_w, v, odd);
-        }
-        sum = madd(v, splat(w[kh * s.kernel_w + kw]), sum);
-      }
-    }
-    hn::StoreU(sum, DF(), out + ox);
-  }
+  const auto fits = [&](int64_t vectors) {
+    return ox + vectors * kLanes <= s.out_width && ox * s.stride_w - s.pad_w + reach + vectors * span <= s.width;
+  };
+  const float* first = x + (y0 + kh0 * s.dilation_h) * s.width - s.pad_w;
+  for (; fits(4); ox += 4 * kLanes) depthwiseVectors<4>(s, first + ox * s.stride_w, w, kh0, kh1, out + ox);
+  for (; fits(1); ox += kLanes) depthwiseVectors<1>(s, first + ox * s.stride_w, w, kh0, kh1, out + ox);
   border(ox, s.out_width);
 }
 

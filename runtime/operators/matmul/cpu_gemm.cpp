@@ -12,18 +12,22 @@ template <int MT>
 ETWGPU_INLINE void tile(const float* A, int64_t lda, const float* panel, int64_t depth, float* C, int64_t ldc,
                         int columns, bool first) {
   VF acc[MT][2];
+  ETWGPU_UNROLL
   for (auto& row : acc) row[0] = row[1] = splat(0.f);
   for (int64_t k = 0; k < depth; ++k, panel += kPanelWidth) {
     const VF w0 = hn::Load(DF(), panel), w1 = hn::Load(DF(), panel + kLanes);
+    ETWGPU_UNROLL
     for (int m = 0; m < MT; ++m) {
       const VF x = splat(A[m * lda + k]);
       acc[m][0] = madd(w0, x, acc[m][0]);
       acc[m][1] = madd(w1, x, acc[m][1]);
     }
   }
+  ETWGPU_UNROLL
   for (int m = 0; m < MT; ++m) {
     float* c = C + m * ldc;
     if (columns == kPanelWidth) {
+      ETWGPU_UNROLL
       for (int n = 0; n < 2; ++n) {
         const VF old = first ? splat(0.f) : hn::LoadU(DF(), c + n * kLanes);
         hn::StoreU(hn::Add(old, acc[m][n]), DF(), c + n * kLanes);
