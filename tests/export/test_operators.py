@@ -99,7 +99,7 @@ CASES = {
     "normalization": (Normalization(), lambda n: (torch.randn(n, 3, 8),), ({0: N},)),
     "convolution": (Convolution(), lambda n: (torch.randn(n, 4, 9, 8),), ({0: N},)),
 }
-# Operators that the kept forms replace, and copies that lowering drops: torch.export leads to them in other models only.
+# Replaced by the kept forms, and copies that lowering drops: torch.export leads to them in other models only.
 UNREACHED = {
     "aten.native_layer_norm.default",
     "aten._softmax.default",
