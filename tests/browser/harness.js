@@ -4,7 +4,8 @@ import * as et from '/web/index.js';
 const sessions = {};
 
 const describe = (error) => ({
-  class: error?.constructor?.name,
+  // by its export: the name of a class does not survive minification
+  class: Object.keys(et).find((name) => et[name] === error?.constructor) ?? error?.constructor?.name,
   known: error instanceof et.ExecuTorchError,
   code: error?.code,
   name: error?.name,

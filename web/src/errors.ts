@@ -26,7 +26,7 @@ export class ExecuTorchError extends Error {
   constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
     super(message, options);
     this.code = code;
-    this.name = new.target.name;
+    this.name = code === 'cancelled' ? 'AbortError' : nameOf(code);
   }
 }
 
@@ -53,12 +53,7 @@ export class GpuError extends ExecuTorchError {}
 /** A download failed or ended early. */
 export class DownloadError extends ExecuTorchError {}
 /** An AbortSignal fired. Its name is AbortError, as everywhere on the platform. */
-export class CancelledError extends ExecuTorchError {
-  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
-    super(code, message, options);
-    this.name = 'AbortError';
-  }
-}
+export class CancelledError extends ExecuTorchError {}
 export class InternalError extends ExecuTorchError {}
 /** The JavaScript and the WebAssembly come from different builds; the message has both ids. */
 export class BuildMismatchError extends ExecuTorchError {}
@@ -66,6 +61,12 @@ export class BuildMismatchError extends ExecuTorchError {}
 export class WorkerDiedError extends ExecuTorchError {}
 /** The session was disposed of. */
 export class DisposedError extends ExecuTorchError {}
+
+/** Written out: minifiers rename classes. */
+function nameOf(code: ErrorCode): string {
+  const words = code === 'io_error' ? 'download' : code.replace(/_error$/, '');
+  return words.replace(/(?:^|_)(\w)/g, (_, letter: string) => letter.toUpperCase()) + 'Error';
+}
 
 const CLASSES: Record<ErrorCode, new (code: ErrorCode, message: string, options?: ErrorOptions) => ExecuTorchError> = {
   invalid_argument: InvalidArgumentError,

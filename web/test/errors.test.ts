@@ -23,6 +23,19 @@ describe('errors', () => {
     expect(errors.makeError('device_lost', '')).not.toBeInstanceOf(errors.GpuError);
   });
 
+  it('names itself as its class is exported', () => {
+    const byName = errors as unknown as Record<string, unknown>;
+    for (const code of [
+      ...errors.RUNTIME_CODES.slice(1),
+      'worker_died',
+      'disposed',
+      'build_mismatch',
+    ] as errors.ErrorCode[]) {
+      const error = errors.makeError(code, '');
+      expect(byName[code === 'cancelled' ? 'CancelledError' : error.name]).toBe(error.constructor);
+    }
+  });
+
   it('calls a cancellation what the platform calls it', () => {
     expect(errors.fromWire({ code: 'cancelled', message: '' }).name).toBe('AbortError');
     expect(errors.toWire(new DOMException('stopped', 'AbortError')).code).toBe('cancelled');
