@@ -1,6 +1,8 @@
 // The pipeline: a table of contents of all rewrites.
 #include "runtime/graph/passes.h"
 
+#include <cstdlib>
+
 #include "runtime/graph/passes/passes_list.h"
 #include "runtime/graph/passes/rewrite.h"
 
@@ -42,8 +44,10 @@ bool contains(std::string_view list, std::string_view name) {
 std::span<const Pass> passTable() { return kPasses; }
 
 Status runPasses(Graph& graph, std::string_view disabled) {
+  const char* variable = std::getenv("ETWGPU_DISABLE_PASSES");
+  const std::string_view also = variable ? variable : "";
   for (const Pass& pass : passTable()) {
-    if (!contains(disabled, pass.name)) ETWGPU_TRY(pass.run(graph));
+    if (!contains(disabled, pass.name) && !contains(also, pass.name)) ETWGPU_TRY(pass.run(graph));
   }
   ETWGPU_TRY(materialiseMutations(graph));
   removeUnusedValues(graph);

@@ -44,6 +44,7 @@ class AffineReader {
  private:
   /// One unknown element, such as the start position.
   std::optional<Affine> leaf(ValueId v) const {
+    if (g_.value(g_.storage(v)).kind == ValueKind::state) return {};  // may have changed by where it would be read
     for (ExprId d : g_.value(v).dims) {
       if (!g_.exprs.isConstant(d, 1)) return {};
     }

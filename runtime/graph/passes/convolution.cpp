@@ -27,10 +27,10 @@ void convert(Graph& g) {
 }
 
 /// The convolution that produces v, v being its only use; -1 otherwise.
-int32_t soleConvolution(const GraphIndex& index, const NodeEditor& editor, ValueId v) {
+int32_t soleConvolution(const Graph& g, const GraphIndex& index, const NodeEditor& editor, ValueId v) {
   if (v == kNoValue || !index.usedOnce(v) || !index.produced(v, kFusedConvolution)) return -1;
   const int32_t p = index.producer(v);
-  return editor.erased(p) ? -1 : p;
+  return editor.erased(p) || readsState(g, g.nodes[size_t(p)]) ? -1 : p;  // it moves to where v is used
 }
 
 void fuseActivations(Graph& g) {
@@ -39,7 +39,7 @@ void fuseActivations(Graph& g) {
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     const Node& act = g.nodes[i];
     const std::string name = activationOf(g, act);
-    const int32_t conv = name.empty() ? -1 : soleConvolution(index, editor, tensorArg(act, 0));
+    const int32_t conv = name.empty() ? -1 : soleConvolution(g, index, editor, tensorArg(act, 0));
     if (conv < 0 || textArg(g.nodes[size_t(conv)], kConvActivation) != "none") continue;
     Node fused = g.nodes[size_t(conv)];
     if (!isNoneArg(fused, kConvResidual) || !sameDims(g, fused.outputs[0], act.outputs[0])) continue;
@@ -60,11 +60,10 @@ void fuseResiduals(Graph& g) {
     if (add.op != "aten.add.Tensor" || numberArg(g, add, 2).value_or(1) != 1) continue;
     for (size_t a : {size_t(0), size_t(1)}) {
       const ValueId residual = tensorArg(add, 1 - a), y = tensorArg(add, a);
-      const int32_t conv = soleConvolution(index, editor, y);
+      const int32_t conv = soleConvolution(g, index, editor, y);
       if (conv < 0 || residual == kNoValue || g.value(residual).dtype != DType::f32) continue;
       Node fused = g.nodes[size_t(conv)];
       if (!isNoneArg(fused, kConvResidual) || !sameDims(g, residual, y) || !sameDims(g, y, add.outputs[0])) continue;
-      if (g.value(g.storage(residual)).kind == ValueKind::state) continue;
       fused.name += "+" + add.name;
       fused.args[kConvResidual] = residual;
       fused.outputs = add.outputs;

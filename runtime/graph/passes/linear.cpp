@@ -14,12 +14,6 @@ namespace {
 
 constexpr double kDefaultRmsEps = 1.1920928955078125e-07;  // torch: eps None is that of float32
 
-bool readsState(const Graph& g, const Node& node) {
-  bool found = false;
-  forEachTensorArg(node, [&](ValueId v) { found |= g.value(g.storage(v)).kind == ValueKind::state; });
-  return found;
-}
-
 bool isLinear(const Node& n) { return n.op == kFusedLinear && n.args.size() == kLinearArgCount; }
 
 std::string activationOf(const Node& n) {

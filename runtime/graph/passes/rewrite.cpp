@@ -80,6 +80,12 @@ std::vector<ValueId> writtenStates(const Node& node) {
   return {};
 }
 
+bool readsState(const Graph& g, const Node& node) {
+  bool found = false;
+  forEachTensorArg(node, [&](ValueId v) { found |= g.value(g.storage(v)).kind == ValueKind::state; });
+  return found;
+}
+
 bool sameDims(const Graph& graph, ValueId a, ValueId b) { return graph.value(a).dims == graph.value(b).dims; }
 
 GraphIndex::GraphIndex(const Graph& graph)

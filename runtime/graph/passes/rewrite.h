@@ -44,6 +44,8 @@ ValueId newAlias(Graph& graph, ValueId of, std::string name, std::vector<ExprId>
 ValueId newIntermediate(Graph& graph, DType dtype, std::string name, std::vector<ExprId> dims);
 /// The states that a node writes in place.
 std::vector<ValueId> writtenStates(const Node& node);
+/// Such a node must not be moved without a look at who writes the state.
+bool readsState(const Graph& graph, const Node& node);
 bool sameDims(const Graph& graph, ValueId a, ValueId b);
 
 /// Producers and users by storage: a value and its aliases count as one. Valid until the graph is changed.
