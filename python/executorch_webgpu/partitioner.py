@@ -112,6 +112,7 @@ class WebGPUPartitioner(Partitioner):
         self._report = Report()
         self._minima: dict[tuple[str, int], int] = {}  # a symbol's own minimum, by its name and maximum
         self._constants: dict[str, torch.Tensor] = {}  # by name, over all methods
+        self._checked: set[tuple] = set()  # quantised weights whose values were looked at
         self._ambiguous: set[str] = set()  # names that methods use for different constants
 
     def report(self) -> Report:
@@ -135,7 +136,7 @@ class WebGPUPartitioner(Partitioner):
             if (found := calls.get(op)) and op not in hidden and not any(map(predicates.why_not, found))
         ]
         dequantised = calls.get(patterns.TORCHAO, [])
-        if dequantised and all(_is_taken(call.node, constants) for call in dequantised):
+        if dequantised and all(self._is_taken(call.node, constants) for call in dequantised):
             kept.append(dequantised[0].node.target)
         return kept, None
 
@@ -173,6 +174,8 @@ class WebGPUPartitioner(Partitioner):
         for node in ep.graph.nodes:
             argument = patterns.CONSUMERS.get(op_name(node)) if node.op == "call_function" else None
             weight = Call(node)[argument] if argument else None
+            if weight is None or self._is_checked(weight, constants):
+                continue
             try:
                 match = patterns.match(weight, constants)
             except patterns.Refused as reason:
@@ -182,6 +185,25 @@ class WebGPUPartitioner(Partitioner):
                 continue
             if match:
                 self._record(match, constants.name(match.source))
+
+    def _is_checked(self, weight: Node, constants: Constants) -> bool:
+        """executorch asks several times, and tied weights have several readers: one look is enough."""
+        names = patterns.stored_inputs(weight, constants)
+        key = tuple(sorted((name, self._constants[name].data_ptr()) for name in names if name in self._constants))
+        if key in self._checked:
+            return True
+        self._checked.add(key)
+        return False
+
+    def _is_taken(self, weight: Node, constants: Constants) -> bool:
+        """Whether every use of a dequantised weight is a linear or an embedding that will be delegated."""
+        if any(name in self._report.refused_weights for name in patterns.stored_inputs(weight, constants)):
+            return False
+        for user in weight.users:
+            argument = patterns.CONSUMERS.get(op_name(user)) if user.op == "call_function" else None
+            if not argument or Call(user)[argument] is not weight or predicates.why_not(Call(user)):
+                return False
+        return bool(weight.users) and constants.is_constant(weight)
 
     def _record(self, match: patterns.Match, name: str) -> None:
         kind = "s" if match.weight.symmetric else "a"
@@ -310,21 +332,6 @@ def _copy_chain(graph: Graph, weight: Node, chain: list[Node], consumer: Node) -
     return list(copies.values())
 
 
-def _is_taken(weight: Node, constants: Constants) -> bool:
-    """Whether every use of a dequantised weight is a delegated linear or embedding."""
-    try:
-        if patterns.match(weight, constants) is None:
-            return False
-    except patterns.Refused as reason:
-        _log.error("%s stays a float weight: %s", weight.name, reason)
-        return False
-    for user in weight.users:
-        argument = patterns.CONSUMERS.get(op_name(user)) if user.op == "call_function" else None
-        if not argument or Call(user)[argument] is not weight or predicates.why_not(Call(user)):
-            return False
-    return True
-
-
 def _is_bounded(value_range) -> bool:
     return bool(value_range.lower.is_Integer and value_range.upper.is_Integer)
 
@@ -376,8 +383,9 @@ def _tag_states(ep: ExportedProgram) -> None:
     producers = {target: name for name, target in signature.buffers_to_mutate.items()}
     by_name = {n.name: n for n in ep.graph.nodes}
     output = next(n for n in ep.graph.nodes if n.op == "output")
+    buffers = dict(signature.inputs_to_buffers)
     for node in ep.graph.nodes:
-        target = signature.inputs_to_buffers.get(node.name)
+        target = buffers.get(node.name)
         if node.op != "placeholder" or target not in producers:
             continue
         producer = by_name[producers[target]]

@@ -5,14 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._export.utils import (
-    get_buffer,
-    get_lifted_tensor_constant,
-    get_param,
-    is_buffer,
-    is_lifted_tensor_constant,
-    is_param,
-)
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -26,40 +18,32 @@ class Constants:
         self.program = program
         signature = program.graph_signature
         self.mutated = set(signature.buffers_to_mutate.values())
+        # The signature builds these anew at every access.
+        self._buffers = dict(signature.inputs_to_buffers)
+        self._lifted = dict(signature.inputs_to_lifted_tensor_constants)
+        self._names = {**signature.inputs_to_parameters, **self._buffers, **self._lifted}
         self._cache: dict[Node, Any] = {}
         self._depends: dict[Node, bool] = {}
 
     def name(self, node: Node) -> str | None:
         """Fully qualified name of a parameter, buffer or lifted constant; None for anything else."""
-        signature = self.program.graph_signature
-        for table in (
-            signature.inputs_to_parameters,
-            signature.inputs_to_buffers,
-            signature.inputs_to_lifted_tensor_constants,
-        ):
-            if node.op == "placeholder" and node.name in table:
-                return table[node.name]
-        return None
+        return self._names.get(node.name) if node.op == "placeholder" else None
 
     def is_state(self, node: Node) -> bool:
-        return self.program.graph_signature.inputs_to_buffers.get(node.name) in self.mutated
+        return node.op == "placeholder" and self._buffers.get(node.name) in self.mutated
 
     def is_lifted(self, node: Node) -> bool:
-        return node.op == "placeholder" and is_lifted_tensor_constant(self.program, node)
+        return node.op == "placeholder" and node.name in self._lifted
 
     def stored(self, node: Node) -> torch.Tensor | None:
         """The tensor of a parameter, buffer (state too) or lifted constant."""
-        if not isinstance(node, Node) or node.op != "placeholder":
+        name = self.name(node) if isinstance(node, Node) else None
+        if name is None:
             return None
-        for test, get in (
-            (is_param, get_param),
-            (is_buffer, get_buffer),
-            (is_lifted_tensor_constant, get_lifted_tensor_constant),
-        ):
-            if test(self.program, node):
-                tensor = get(self.program, node)
-                return None if tensor is None else tensor.detach()
-        return None
+        # Lifted constants and buffers that are not persistent are in `constants`, the rest in the state dict.
+        tensor = self.program.constants.get(name) if node.name in self._lifted else self.program.state_dict.get(name)
+        tensor = self.program.constants.get(name) if tensor is None else tensor
+        return tensor.detach() if isinstance(tensor, torch.Tensor) else None
 
     def is_constant(self, node: Any) -> bool:
         """Whether a node's value is known at export: no input, state or size goes into it."""
