@@ -1,0 +1,99 @@
+"""Linear layers and matrix products on the GPU: a wrong tile border, packing, epilogue or split would show here."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from executorch_webgpu.quantization import QuantizedLinear, QuantizedWeight
+from operators.gpu_helpers import Function, check_gpu
+from torch import nn
+from torch.export import Dim
+
+pytestmark = pytest.mark.gpu
+
+ROWS = [1, 2, 4, 5, 7, 31, 33, 63, 65, 97, 129, 256]  # borders of the GEMV, of the small and of the large tile
+SCHEMES = [(4, 32, False), (4, 64, True), (8, 0, True)]
+
+
+def quantized(n, k, bits, group, symmetric, bias=False):
+    weight = QuantizedWeight.from_float(torch.randn(n, k) / k**0.5, bits, group, symmetric)
+    return QuantizedLinear(weight, torch.randn(n) if bias else None)
+
+
+def calls(rows, k, scale=2.0):
+    return [(torch.randn(1, m, k) * scale,) for m in rows]
+
+
+def rows_dim(most=300):
+    return {1: Dim("rows", min=1, max=most)}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_quantized_rows(tmp_path, scheme):
+    torch.manual_seed(0)
+    check_gpu(tmp_path, quantized(72, 256, *scheme, bias=True), calls(ROWS, 256), (rows_dim(),), calls([8], 256)[0])
+
+
+@pytest.mark.parametrize(("n", "k"), [(136, 128), (13, 37), (1, 1), (65, 18)])
+def test_plain_rows(tmp_path, n, k):
+    torch.manual_seed(1)
+    check_gpu(tmp_path, nn.Linear(k, n), calls([1, 3, 33, 130], k), (rows_dim(),), calls([8], k)[0])
+
+
+class Gated(nn.Module):
+    """RMSNorm, gate and up with SiLU, down, residual: what the passes fuse into two kernels."""
+
+    def __init__(self, dim, ffn, scheme):
+        super().__init__()
+        self.norm = nn.RMSNorm(dim, eps=1e-5)
+        nn.init.uniform_(self.norm.weight, 0.5, 1.5)
+        make = (lambda n, k: quantized(n, k, *scheme)) if scheme else (lambda n, k: nn.Linear(k, n, bias=False))
+        self.gate, self.up, self.down = make(ffn, dim), make(ffn, dim), make(dim, ffn)
+
+    def forward(self, x):
+        h = self.norm(x)
+        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, None], ids=str)
+def test_fused_gate(tmp_path, scheme):
+    torch.manual_seed(2)
+    model = Gated(64, 192, scheme) if not scheme or scheme[1] != 128 else Gated(128, 256, scheme)
+    check_gpu(
+        tmp_path, model, calls([1, 4, 6, 40, 100], 64), (rows_dim(),), calls([8], 64)[0], max_dispatches=2,
+        precisions=("f32", "f16") if scheme == SCHEMES[0] else ("f32",),
+    )  # fmt: skip
+
+
+def test_long_sum(tmp_path):
+    """K beyond the chunk that is staged at a time, and a team larger than a subgroup."""
+    torch.manual_seed(3)
+    check_gpu(tmp_path, quantized(8, 8192, 4, 64, True), calls([1, 9], 8192), (rows_dim(),), calls([8], 8192)[0])
+
+
+def test_large_and_zero(tmp_path):
+    torch.manual_seed(4)
+    x = torch.randn(1, 6, 64) * 1e4
+    x[0, 1] = 0
+    norm = nn.Sequential(nn.RMSNorm(64, eps=1e-5), quantized(16, 64, 4, 32, False))
+    check_gpu(tmp_path, norm, [(x,), (x[:, 1:2],)], (rows_dim(),), (x[:, :5],))
+
+
+PRODUCTS = [
+    ((33, 36), (36, 72)),
+    ((5, 37), (37, 13)),
+    ((3, 65, 16), (3, 16, 65)),
+    ((2, 3, 5, 8), (2, 3, 8, 12)),
+    ((2, 3, 5, 7), (7, 9)),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), PRODUCTS)
+def test_products(tmp_path, a, b):
+    torch.manual_seed(5)
+    check_gpu(tmp_path, Function(torch.matmul), [(torch.randn(a), torch.randn(b))], tiers=["baseline"])
+
+
+def test_addmm(tmp_path):
+    torch.manual_seed(6)
+    model = Function(lambda c, a, b: torch.addmm(c, a, b))
+    check_gpu(tmp_path, model, [(torch.randn(13), torch.randn(6, 9), torch.randn(9, 13))], tiers=["baseline"])

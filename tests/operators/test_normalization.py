@@ -1,0 +1,52 @@
+"""Normalisations on the GPU; rows far from zero would show a variance of mean(x²) − mean²."""
+
+import pytest
+import torch
+from operators.gpu_helpers import check_gpu
+from torch import nn
+from torch.export import Dim
+
+pytestmark = pytest.mark.gpu
+
+
+def randomize(model):
+    for p in model.parameters():
+        nn.init.uniform_(p, 0.5, 1.5)
+    for name, b in model.named_buffers():
+        if "running" in name:
+            nn.init.uniform_(b, 0.5, 1.5)
+    return model
+
+
+ROWS = ({0: Dim("rows", min=1, max=64)},)
+
+
+@pytest.mark.parametrize("width", [5, 64, 577, 2048])
+@pytest.mark.parametrize("kind", ["rms", "layer", "layer_plain"])
+def test_rows(tmp_path, kind, width):
+    torch.manual_seed(0)
+    model = {
+        "rms": lambda: nn.RMSNorm(width, eps=1e-5),
+        "layer": lambda: nn.LayerNorm(width),
+        "layer_plain": lambda: nn.LayerNorm(width, elementwise_affine=False),
+    }[kind]()
+    calls = [(torch.randn(n, width) * 3,) for n in (3, 1, 33)]
+    check_gpu(tmp_path, randomize(model), calls, ROWS, precisions=("f32", "f16"), tolerance=None)
+
+
+def test_far_from_zero(tmp_path):
+    torch.manual_seed(1)
+    check_gpu(tmp_path, nn.LayerNorm(512), [(torch.randn(3, 512) + 300,)], tolerance=3e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups"), [((1, 6, 5, 7), 3), ((2, 8, 4, 4), 2), ((1, 32, 16, 16), 32), ((2, 4, 1, 3), 1)]
+)
+def test_groups(tmp_path, shape, groups):
+    torch.manual_seed(2)
+    check_gpu(tmp_path, randomize(nn.GroupNorm(groups, shape[1])), [(torch.randn(shape) * 3 + 1,)])
+
+
+def test_batch_norm(tmp_path):
+    torch.manual_seed(3)
+    check_gpu(tmp_path, randomize(nn.BatchNorm2d(6)), [(torch.randn(2, 6, 5, 7),)], tiers=["baseline"])
