@@ -243,7 +243,8 @@ TEST(GpuDevice, LossFailsCallsAndANewDeviceWorks) {
   std::vector<DelegateArg> outputs(2);
   outputs[0].tensor = {DType::f32, {kMax}, y.data(), {}, nullptr};
   outputs[1].tensor = {DType::i64, {kMax}, ids.data(), {}, nullptr};
-  Task<Status> pending = model->delegate->execute(std::span(&input, 1), outputs, {});
+  const ExecuteOptions options;  // like the arguments, must outlive the task
+  Task<Status> pending = model->delegate->execute(std::span(&input, 1), outputs, options);
   pending.start();
   device->destroy();
   for (int i = 0; i < 100000 && !pending.done(); ++i) device->pump();
