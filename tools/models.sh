@@ -6,17 +6,23 @@ cd "$(dirname "$0")/.."
 
 models=$ETWGPU_CACHE/models
 # a model is up to date while nothing has changed of what makes it
-stamp=$(git ls-files --cached --others --exclude-standard 'python/*.py' schema | grep -v '/runtime' | sort | xargs cat | sha256sum | cut -d' ' -f1)
-for recipe in smollm2-135m-instruct efficientnet-lite0; do
-  folder=$models/$recipe
+stamp=$(git ls-files --cached --others --exclude-standard 'python/*.py' schema | grep -vE '/(runtime|inspect|errors|evaluation)[.]py' | sort | xargs cat | sha256sum | cut -d' ' -f1)
+# the last one has the logits of all positions, for tests of accuracy: `models.sh --demo` leaves it out
+names=(smollm2-135m-instruct efficientnet-lite0)
+[ "${1:-}" = --demo ] || names+=(smollm2-135m-instruct-all)
+for name in "${names[@]}"; do
+  recipe=${name%-all}
+  options=()
+  [ "$name" = "$recipe" ] || options=(--logits all --max-len 512)
+  folder=$models/$name
   if [ -e "$folder/manifest.json" ] && [ "$(cat "$folder/.stamp" 2>/dev/null)" = "$stamp" ]; then
-    echo "models: reusing $recipe"
+    echo "models: reusing $name"
     continue
   fi
-  echo "models: exporting $recipe"
+  echo "models: exporting $name"
   rm -rf "$folder.partial"
   mkdir -p "$models"
-  python -m executorch_webgpu.cli export "$recipe" --out "$folder.partial"
+  python -m executorch_webgpu.cli export "$recipe" "${options[@]}" --out "$folder.partial"
   echo "$stamp" >"$folder.partial/.stamp"
   rm -rf "$folder"
   mv "$folder.partial" "$folder" # only a finished folder gets its name
