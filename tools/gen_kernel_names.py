@@ -1,5 +1,5 @@
 """Writes runtime/program/kernel_names.inc: which of our kernels serves each out variant that a program may call, and
-the kinds of its arguments. From schema/operators.yaml and the schemas of PyTorch; tests/program/test_runtime.py compares.
+the kinds of its arguments. From schema/operators.yaml and PyTorch; tests/program/test_runtime.py compares.
 
     python tools/gen_kernel_names.py [--check]
 """

@@ -26,12 +26,12 @@ Result<Header> readHeader(const std::string& file, std::span<const uint8_t> prob
     return {Code::invalid_program,
             format("%s: header of %llu bytes, 40 expected", file.c_str(), (unsigned long long)length)};
   }
+  // The flatbuffer starts at byte 0, around this header: the offset is where its rest goes on, the size is that of the
+  // rest.
   const uint64_t offset = littleEndian(probe.data() + 16, 8);
-  const Header header{littleEndian(probe.data() + 24, 8), littleEndian(probe.data() + 32, 8)};
-  if (offset != 0) {
-    return {Code::invalid_program,
-            format("%s: flatbuffer at byte %llu, only 0 is defined", file.c_str(), (unsigned long long)offset)};
-  }
+  Header header{littleEndian(probe.data() + 24, 8), littleEndian(probe.data() + 32, 8)};
+  if (__builtin_add_overflow(offset, header.flatbuffer_bytes, &header.flatbuffer_bytes))
+    header.flatbuffer_bytes = UINT64_MAX;
   if (header.flatbuffer_bytes < 16 || (file_size && header.flatbuffer_bytes > file_size)) {
     return {Code::invalid_program,
             format("%s: the header says that the flatbuffer takes %llu bytes, the file has %llu: is the "

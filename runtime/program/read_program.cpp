@@ -115,6 +115,11 @@ class Reader {
   }
 
   ProgramValue readValue(Method& m, const fb::EValue& value) {
+    // the verifier lets a union pass that names a type but has no table
+    if (!value.val() && value.val_type() != fb::KernelTypes::NONE && value.val_type() != fb::KernelTypes::Null) {
+      view_.fail(program_.file + ": method " + std::string(m.name) + ": a value without contents");
+      return std::monostate();
+    }
     switch (value.val_type()) {
       case fb::KernelTypes::Int:
         return value.val_as_Int()->int_val();
