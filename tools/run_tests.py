@@ -89,6 +89,14 @@ SUITES = [
         needs="tests/cpp/**/*_test.cpp",
         full=True,
     ),
+    Suite("mutations", ["tools/mutations.sh", "native", "10000"], from_json_line, needs="tests/fuzz/CMakeLists.txt"),
+    Suite(
+        "mutations asan",
+        ["tools/mutations.sh", "native-asan", "10000"],
+        from_json_line,
+        needs="tests/fuzz/CMakeLists.txt",
+        full=True,
+    ),
     Suite("fuzz", ["tools/fuzz.sh"], from_json_line, needs="tests/fuzz/*_fuzz.cpp", full=True),
     Suite(
         "python",

@@ -5,6 +5,9 @@
 namespace etwgpu {
 namespace {
 
+/// The address of no bytes: null would mean that the bytes are not addressable.
+alignas(16) constexpr uint8_t kNothing[16] = {};
+
 class MemorySource final : public DataSource {
  public:
   MemorySource(std::string name, std::vector<uint8_t> bytes)
@@ -12,7 +15,7 @@ class MemorySource final : public DataSource {
   MemorySource(std::string name, std::span<const uint8_t> bytes) : name_(std::move(name)), bytes_(bytes) {}
   std::string name() const override { return name_; }
   uint64_t size() const override { return bytes_.size(); }
-  const uint8_t* data() const override { return bytes_.data(); }
+  const uint8_t* data() const override { return bytes_.data() ? bytes_.data() : kNothing; }
   Task<Status> read(std::vector<ReadRequest> requests) override {
     for (const ReadRequest& r : requests) {
       if (r.offset > bytes_.size() || r.size > bytes_.size() - r.offset) {

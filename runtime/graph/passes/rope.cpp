@@ -145,7 +145,8 @@ class RopeMatcher {
     const size_t rank = dims.size();
     const auto dim = intArg(g_, *slice, 1), step = intArg(g_, *slice, 4);
     const int64_t start = isNoneArg(*slice, 2) ? 0 : intArg(g_, *slice, 2).value_or(-1);
-    if (rank != 4 || !dim || normalizedDim(*dim, rank) != 3 || (step && *step != 1) || !g_.exprs.isConstant(dims[3]))
+    if (rank != 4 || g_.value(v).dims.size() != 4 || !dim || normalizedDim(*dim, rank) != 3 || (step && *step != 1) ||
+        !g_.exprs.isConstant(dims[3]))
       return false;
     const int64_t width = g_.exprs.constantValue(dims[3]);
     if (width % 2 != 0 || !g_.exprs.isConstant(g_.value(v).dims[3], width / 2)) return false;
