@@ -292,5 +292,47 @@ TEST(CpuElementwise, SpecialValues) {
   }
 }
 
+// Operators that exported programs reach in another form only (see UNREACHED in tests/operators/test_cpu_operators.py).
+TEST(CpuKernels, OperatorsThatTheExporterRewrites) {
+  HostTensor a = randomTensor({2, 1, 5, 7}, 1), b = randomTensor({3, 7, 4}, 2);
+  TestCall product;
+  product.args = {&a, &b};
+  ASSERT_TRUE(product.run("aten.matmul.default").ok());
+  ASSERT_EQ(product.outputs[0].sizes, (Sizes{2, 3, 5, 4}));
+  for (int64_t i = 0; i < 2 * 3 * 5 * 4; ++i) {
+    double s = 0;
+    for (int64_t k = 0; k < 7; ++k)
+      s += double(at(a)[(i / 60 * 5 + i / 4 % 5) * 7 + k]) * double(at(b)[(i / 20 % 3 * 7 + k) * 4 + i % 4]);
+    ASSERT_NEAR(product.result()[i], s, 1e-5);
+  }
+  for (const char* op : {"aten.alias_copy.default", "aten.clone.default", "dim_order_ops._clone_dim_order.default"}) {
+    TestCall copy;
+    copy.args = {&b};
+    ASSERT_TRUE(copy.run(op).ok()) << op;
+    EXPECT_EQ(copy.outputs[0].bytes, b.bytes) << op;
+  }
+  HostTensor row = randomTensor({4}, 3);
+  TestCall copy, scalar, cast, pool;
+  copy.args = {&b, &row};
+  ASSERT_TRUE(copy.run("aten.copy.default").ok());
+  for (int64_t i = 0; i < 84; ++i) ASSERT_EQ(copy.result()[i], at(row)[i % 4]);
+  scalar.args = {2.5};
+  ASSERT_TRUE(scalar.run("aten.scalar_tensor.default").ok());
+  EXPECT_EQ(scalar.outputs[0].sizes, Sizes());
+  EXPECT_EQ(scalar.result()[0], 2.5f);
+  HostTensor values = floats({4}, {-1.7f, 0.f, 2.9f, 3e20f});
+  cast.args = {&values};
+  cast.output_types = {DType::i64};
+  ASSERT_TRUE(cast.run("aten._to_copy.default").ok());
+  const auto* whole = reinterpret_cast<const int64_t*>(cast.outputs[0].bytes.data());
+  EXPECT_EQ(whole[0], -1);
+  EXPECT_EQ(whole[2], 2);
+  HostTensor image = floats({1, 1, 2, 3}, {1, 2, 3, 4, 5, 6});
+  pool.args = {&image, Sizes{1, 2}};
+  ASSERT_TRUE(pool.run("aten._adaptive_avg_pool2d.default").ok());
+  EXPECT_FLOAT_EQ(pool.result()[0], 3.f);
+  EXPECT_FLOAT_EQ(pool.result()[1], 4.f);
+}
+
 }  // namespace
 }  // namespace etwgpu::testing

@@ -294,7 +294,7 @@ ETWGPU_KERNEL void panelA16(const int16_t* panel, const float* constants, Rows16
 using GemvA8 = void (*)(const R4Weight&, Rows8, float*, int64_t, int64_t);
 
 /// Whether the four-way dot is the faster one here. Relaxed SIMD runs on machines of either kind, so it is timed, once,
-/// for about a millisecond; native builds know.
+/// for some milliseconds; native builds know.
 bool preferDot32() {
 #if ETWGPU_RELAXED
   static const bool prefer = [] {
