@@ -6,7 +6,8 @@ namespace etwgpu {
 namespace {
 
 Status unexpected(const std::string& what) {
-  return {Code::invalid_argument, "not a language model method: " + what + "; expected ids i64 [1, S], start i64 [1] -> logits f32"};
+  return {Code::invalid_argument,
+          "not a language model method: " + what + "; expected ids i64 [1, S], start i64 [1] -> logits f32"};
 }
 
 }  // namespace
@@ -14,14 +15,16 @@ Status unexpected(const std::string& what) {
 Result<std::unique_ptr<Generator>> Generator::create(Delegate& delegate) {
   const Graph& g = delegate.graph();
   if (g.inputs.size() != 2) return unexpected(format("%zu inputs", g.inputs.size()));
-  if (g.outputs.size() != 1 || g.outputs[0].value == kNoValue) return unexpected(format("%zu outputs", g.outputs.size()));
+  if (g.outputs.size() != 1 || g.outputs[0].value == kNoValue)
+    return unexpected(format("%zu outputs", g.outputs.size()));
   if (g.inputs[0].value == kNoValue || g.inputs[1].value == kNoValue) return unexpected("an integer input");
   const Value& ids = g.value(g.inputs[0].value);
   const Value& start = g.value(g.inputs[1].value);
   const Value& logits = g.value(g.outputs[0].value);
   if (ids.dtype != DType::i64 || ids.dims.size() != 2) return unexpected("the first input is not i64 [1, S]");
   if (start.dtype != DType::i64 || start.dims.size() != 1) return unexpected("the second input is not i64 [1]");
-  if (logits.dtype != DType::f32 || logits.dims.size() < 2 || logits.dims.size() > 3) return unexpected("the output is not f32 [1, V]");
+  if (logits.dtype != DType::f32 || logits.dims.size() < 2 || logits.dims.size() > 3)
+    return unexpected("the output is not f32 [1, V]");
 
   std::unique_ptr<Generator> generator(new Generator(delegate));
   generator->max_step_ = g.exprs.bounds(ids.dims[1]).max;
@@ -41,7 +44,8 @@ Result<std::unique_ptr<Generator>> Generator::create(Delegate& delegate) {
 
 Status Generator::rollback(int64_t position) {
   if (position < 0 || position > this->position()) {
-    return {Code::invalid_argument, format("rollback to position %lld of %lld", (long long)position, (long long)this->position())};
+    return {Code::invalid_argument,
+            format("rollback to position %lld of %lld", (long long)position, (long long)this->position())};
   }
   tokens_.resize(size_t(position));
   return {};
@@ -50,12 +54,13 @@ Status Generator::rollback(int64_t position) {
 Task<Result<int32_t>> Generator::append(std::vector<int32_t> ids, int64_t chunk) {
   if (ids.empty()) co_return Status(Code::invalid_argument, "no tokens to run");
   if (position() + int64_t(ids.size()) > capacity_) {
-    co_return Status(Code::limit_exceeded, format("%zu tokens at position %lld do not fit into a context of %lld", ids.size(),
-                                                  (long long)position(), (long long)capacity_));
+    co_return Status(Code::limit_exceeded, format("%zu tokens at position %lld do not fit into a context of %lld",
+                                                  ids.size(), (long long)position(), (long long)capacity_));
   }
   for (int32_t id : ids) {
     if (id < 0 || id >= vocabulary_) {
-      co_return Status(Code::invalid_argument, format("token id %d is outside of the vocabulary of %lld", id, (long long)vocabulary_));
+      co_return Status(Code::invalid_argument,
+                       format("token id %d is outside of the vocabulary of %lld", id, (long long)vocabulary_));
     }
   }
   const size_t step_size = size_t(std::clamp<int64_t>(chunk, 1, max_step_));
@@ -78,7 +83,8 @@ Task<Result<int32_t>> Generator::step(std::span<const int32_t> ids, bool want_to
   const DelegateArg inputs[2] = {{{DType::i64, {1, n}, ids_.data(), {}, nullptr}, false, 0},
                                  {{DType::i64, {1}, &start_, {}, nullptr}, false, 0}};
   DelegateArg outputs[1];
-  outputs[0].tensor = {DType::f32, all_positions_ ? Sizes{1, n, vocabulary_} : Sizes{1, vocabulary_}, logits_.data(), {}, nullptr};
+  outputs[0].tensor = {
+      DType::f32, all_positions_ ? Sizes{1, n, vocabulary_} : Sizes{1, vocabulary_}, logits_.data(), {}, nullptr};
   ExecuteOptions options;
   // A chunk whose token nobody wants still has to run; its argmax is the cheapest output.
   const bool on_device = sampler_.options().greedy() || !want_token;
@@ -86,6 +92,8 @@ Task<Result<int32_t>> Generator::step(std::span<const int32_t> ids, bool want_to
     options.argmax_output = 0;
     options.ids = &chosen_;
   }
+  if (profile_) profile_->clear();
+  options.profile = profile_;
   if (Status s = co_await delegate_.execute(inputs, outputs, options); !s.ok()) co_return s;
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
   if (on_device) {

@@ -18,8 +18,8 @@ class Generator {
   /// [1, S, V]. Anything else is invalid_argument with what was found.
   static Result<std::unique_ptr<Generator>> create(Delegate& delegate);
 
-  /// Runs the tokens at positions position() … and returns the token that follows the last one. Long inputs go in chunks of
-  /// at most `chunk` tokens. limit_exceeded, with nothing run, where they do not fit into the cache.
+  /// Runs the tokens at positions position() … and returns the token that follows the last one. Long inputs go in
+  /// chunks of at most `chunk` tokens. limit_exceeded, with nothing run, where they do not fit into the cache.
   Task<Result<int32_t>> append(std::vector<int32_t> ids, int64_t chunk = 512);
   /// Tokens in the cache. The token returned by append is not yet in it.
   int64_t position() const { return int64_t(tokens_.size()); }
@@ -32,6 +32,8 @@ class Generator {
   void setSampling(const SamplingOptions& options) { sampler_ = Sampler(options); }
   const std::vector<int32_t>& tokens() const { return tokens_; }
   const ExecuteStats& lastStats() const { return delegate_.lastStats(); }
+  /// From now on each step replaces `*times` by its own; null: off. It must outlive the generator or be taken back.
+  void profileInto(std::vector<DispatchTime>* times) { profile_ = times; }
 
  private:
   Generator(Delegate& delegate) : delegate_(delegate) {}
@@ -42,6 +44,7 @@ class Generator {
   std::vector<int32_t> tokens_;
   int64_t capacity_ = 0, max_step_ = 0, vocabulary_ = 0;
   bool all_positions_ = false;
+  std::vector<DispatchTime>* profile_ = nullptr;
   // buffers of a step, kept so that a token allocates nothing
   std::vector<int64_t> ids_;
   int64_t start_ = 0;

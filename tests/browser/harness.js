@@ -88,6 +88,7 @@ window.harness = {
   memory: ({ key }) => attempt(() => sessions[key].memoryReport()),
   counters: ({ key }) => attempt(() => sessions[key].counters()),
   inspect: ({ key }) => attempt(() => sessions[key].inspect()),
+  profile: ({ key }) => attempt(() => sessions[key].profile()),
   dispose: ({ key }) => attempt(() => sessions[key].dispose()),
   loseDevice: ({ key }) => attempt(() => sessions[key].loseDevice()),
 

@@ -12,6 +12,7 @@ export type {
   GeneratedToken,
   GenerateOptions,
   GenerateResult,
+  KernelTime,
   LoadOptions,
   Manifest,
   MemoryReport,

@@ -8,6 +8,7 @@ import type {
   GeneratedToken,
   GenerateOptions,
   GenerateResult,
+  KernelTime,
   MemoryReport,
   Progress,
   Prompt,
@@ -45,6 +46,8 @@ export interface Calls {
   memory: { params: Record<string, never>; result: MemoryReport; event: never };
   inspect: { params: Record<string, never>; result: unknown; event: never };
   counters: { params: Record<string, never>; result: Counters; event: never };
+  /** Times of the last generated step; the first call switches the timing on. */
+  profile: { params: Record<string, never>; result: KernelTime[]; event: never };
   dispose: { params: Record<string, never>; result: null; event: never };
   /** For tests: the device goes away as after a driver reset. */
   loseDevice: { params: Record<string, never>; result: null; event: never };

@@ -4,7 +4,7 @@ import { makeError } from './errors.js';
 import { Generation } from './generation.js';
 import type { PlainGenerateOptions } from './protocol.js';
 import type { Value } from './tensor.js';
-import type { Counters, DeviceName, GenerateOptions, MemoryReport, Prompt, SessionInfo } from './types.js';
+import type { Counters, DeviceName, GenerateOptions, KernelTime, MemoryReport, Prompt, SessionInfo } from './types.js';
 
 export class Session {
   /** Where the model runs. */
@@ -76,6 +76,14 @@ export class Session {
   /** Counters of the last run or generated token. */
   counters(): Promise<Counters> {
     return this.channel.call('counters', {});
+  }
+
+  /**
+   * Times of the kernels of the last generated token, in order; generation is slower from the first call on, which
+   * switches this on and is answered by an empty list. Where a GPU cannot measure, the list stays empty.
+   */
+  profile(): Promise<KernelTime[]> {
+    return this.channel.call('profile', {});
   }
 
   /** @internal For tests: as if the driver had been reset. */

@@ -132,6 +132,13 @@ export interface Counters {
   uploadBytes: number;
 }
 
+/** How long a dispatch (GPU) or a node (CPU) took, in microseconds. */
+export interface KernelTime {
+  kernel: string;
+  node: string;
+  us: number;
+}
+
 /** `manifest.json` of a model folder, as far as this package reads it. */
 export interface Manifest {
   format: number;

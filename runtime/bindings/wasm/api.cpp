@@ -31,6 +31,7 @@ namespace {
 struct LoadedSession {
   std::unique_ptr<Session> session;
   std::unique_ptr<Generator> generator;
+  std::vector<DispatchTime> profile;  // of the last step, where that is switched on
   bool busy = false;
 };
 
@@ -255,6 +256,26 @@ EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_stats(int id) {
   static std::string text;
   LoadedSession* s = find(id);
   return s ? keep(text, statsJson(s->generator ? s->generator->lastStats() : s->session->lastStats())) : nullptr;
+}
+
+/// Switches the timing of dispatches (GPU) or nodes (CPU) of generated steps on or off. Returns a code.
+EMSCRIPTEN_KEEPALIVE int etwgpu_session_set_profile(int id, int on) {
+  LoadedSession* s = find(id);
+  if (!s || !s->generator) return int(Code::invalid_argument);
+  s->generator->profileInto(on ? &s->profile : nullptr);
+  return 0;
+}
+/// [{"kernel", "node", "us"}] of the last step.
+EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_profile(int id) {
+  static std::string text;
+  LoadedSession* s = find(id);
+  if (!s) return nullptr;
+  std::string list;
+  for (const DispatchTime& t : s->profile) {
+    list += (list.empty() ? "" : ",") +
+            JsonObject().text("kernel", t.kernel).text("node", t.node).number("us", t.microseconds).take();
+  }
+  return keep(text, "[" + list + "]");
 }
 
 /// A generator over `method`. Payload: {"capacity", "vocabulary"}.

@@ -7,6 +7,7 @@ import type {
   DeviceName,
   GeneratedToken,
   GenerateResult,
+  KernelTime,
   MemoryReport,
   Progress,
   Prompt,
@@ -189,6 +190,10 @@ export class Model {
   }
   counters(): Counters {
     return this.module.stats(this.session) as unknown as Counters;
+  }
+  profile(): KernelTime[] {
+    this.module.setProfile(this.session, true);
+    return this.module.profile(this.session);
   }
   loseDevice(): void {
     this.module.destroyDevice();

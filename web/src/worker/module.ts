@@ -1,5 +1,6 @@
 // The WebAssembly module behind promises: requests by id, data sources, strings, failures.
 import { RUNTIME_CODES, makeError, type ErrorCode, type ExecuTorchError } from '../errors.js';
+import type { KernelTime } from '../types.js';
 import { WordWriter, type ReadTarget, type StreamSource } from './source.js';
 
 /** What Emscripten's module object has, as far as it is used here. Export names are those of api.cpp. */
@@ -50,6 +51,8 @@ interface Exports {
   _etwgpu_session_methods(session: number): number;
   _etwgpu_session_memory(session: number): number;
   _etwgpu_session_stats(session: number): number;
+  _etwgpu_session_set_profile(session: number, on: number): number;
+  _etwgpu_session_profile(session: number): number;
   _etwgpu_generator_create(request: number, session: number, method: number, methodLength: number): void;
   _etwgpu_generator_append(request: number, session: number, ids: number, count: number, chunk: number): void;
   _etwgpu_generator_position(session: number): number;
@@ -434,6 +437,13 @@ export class WasmModule {
   }
   stats(session: number): Record<string, number> {
     return JSON.parse(this.string(this.exports._etwgpu_session_stats(session))) as Record<string, number>;
+  }
+
+  setProfile(session: number, on: boolean): void {
+    this.check(this.exports._etwgpu_session_set_profile(session, +on), 'profiling');
+  }
+  profile(session: number): KernelTime[] {
+    return JSON.parse(this.string(this.exports._etwgpu_session_profile(session))) as KernelTime[];
   }
 
   createGenerator(session: number, method: string): Promise<{ capacity: number; vocabulary: number }> {

@@ -40,6 +40,7 @@ const handlers: Handlers = {
   memory: () => loaded().memory(),
   inspect: () => loaded().inspect(),
   counters: () => loaded().counters(),
+  profile: () => loaded().profile(),
   loseDevice: () => {
     loaded().loseDevice();
     return null;
