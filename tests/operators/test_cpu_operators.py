@@ -1,9 +1,9 @@
 """Every operator of schema/operators.yaml on the native CPU runtime against PyTorch eager in float64.
 
-A case is a small module that is exported with the partitioner. It must be delegated whole (else the test would check the
-program's own kernels), and its result must agree with eager at double precision. Each case also runs without graph passes,
-so that the ATen kernels themselves are tested and not only what fusion makes of them. If this file were deleted, a wrong
-argument position or a wrong broadcast in any CPU kernel would go unnoticed.
+A case is a small module that is exported with the partitioner. It must be delegated whole (else the test would check
+the program's own kernels), and its result must agree with eager at double precision. Each case also runs without graph
+passes, so that the ATen kernels themselves are tested and not only what fusion makes of them. Without this
+file a wrong argument position or a wrong broadcast in any CPU kernel would go unnoticed.
 """
 
 from __future__ import annotations
@@ -212,7 +212,8 @@ CASES = {
     "adaptive_pool_one": (lambda a: F.adaptive_avg_pool2d(a, 1), (IMAGE,)),
 }
 
-# What the exporter writes as another operator of the list, or folds away; tests/cpp/cpu_kernels_test.cpp calls their kernels.
+# What the exporter writes as another operator of the list, or folds away; tests/cpp/cpu_kernels_test.cpp calls their
+# kernels.
 UNREACHED = {
     "aten._adaptive_avg_pool2d.default",
     "aten._softmax.default",
