@@ -15,8 +15,8 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
   let inside = at >= 0 && at < i32(params.size);
   let there = (outer * params.size + u32(max(at, 0))) * params.inner + inner;
 #if GATHER
-  if (inside) { y[element] = x[there]; } else { y[element] = ${TYPE}(0); }
+  if (inside) { y[element] = ${TYPE}(x[there]); } else { y[element] = ${TYPE}(0); }
 #else
-  if (inside) { y[there] = x[element]; }
+  if (inside) { y[there] = ${TYPE}(x[element]); }
 #endif
 }

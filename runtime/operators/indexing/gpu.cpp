@@ -21,15 +21,14 @@ Status describeIndexed(GpuPlanContext& c, bool gather, ValueId table, int dim, V
   const Around a = around(c, table, dim);
   const ExprId positions = elementCount(c, index);
   const ExprId count = e.mul(e.mul(a.outer, positions), a.inner);
-  const std::string type(gpuStorageType(c.graph, table, c.options.precision));
-  if (type != gpuStorageType(c.graph, dense, c.options.precision))
-    return unsupported(c, "source and destination are stored in different types");
+  // a table of constants stays f32 where intermediates are f16
+  const std::string type(gpuStorageType(c.graph, gather ? dense : table, c.options.precision));
   DispatchBuilder b(c, "indexing/gather.wgsl", type + (gather ? "_gather_baseline" : "_scatter_baseline"));
   b.read("x", gather ? table : dense);
   b.read("index", index);
   b.write("y", gather ? dense : table);
   b.flag("GATHER", gather);
-  if (gather) b.define("TYPE", type);
+  b.define("TYPE", type);
   b.param("count", count);
   b.param("inner", a.inner);
   b.param("positions", positions);

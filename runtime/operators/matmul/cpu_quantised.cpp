@@ -376,14 +376,14 @@ void multiply8(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y
 
 }  // namespace
 
-Activations resolveActivations(Activations requested, int bits) {
+Activations resolveActivations(Activations requested, int bits, int64_t N, int64_t K) {
   if (requested == Activations::exact) return requested;
   if (bits == 8) return Activations::int16;  // as fast as int8, and better
   if (requested != Activations::automatic) return requested;
 #if HWY_ARCH_WASM && !ETWGPU_RELAXED
   return Activations::int16;
 #else
-  return Activations::int8;
+  return N >= 2 * K ? Activations::int8 : Activations::int16;
 #endif
 }
 
