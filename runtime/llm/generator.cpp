@@ -95,6 +95,7 @@ Task<Result<int32_t>> Generator::step(std::span<const int32_t> ids, bool want_to
   if (profile_) profile_->clear();
   options.profile = profile_;
   if (Status s = co_await delegate_.execute(inputs, outputs, options); !s.ok()) co_return s;
+  if (profile_ && profile_->empty()) *profile_ = delegate_.lastProfile();
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
   if (on_device) {
     if (chosen_.empty()) co_return Status(Code::internal, "argmax gave no token");

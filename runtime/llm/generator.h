@@ -33,7 +33,10 @@ class Generator {
   const std::vector<int32_t>& tokens() const { return tokens_; }
   const ExecuteStats& lastStats() const { return delegate_.lastStats(); }
   /// From now on each step replaces `*times` by its own; null: off. It must outlive the generator or be taken back.
-  void profileInto(std::vector<DispatchTime>* times) { profile_ = times; }
+  void profileInto(std::vector<DispatchTime>* times) {
+    profile_ = times;
+    delegate_.setProfiling(times != nullptr);
+  }
 
  private:
   Generator(Delegate& delegate) : delegate_(delegate) {}
