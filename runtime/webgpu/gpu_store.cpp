@@ -161,7 +161,7 @@ Status GpuStore::addStates(const Graph& graph, std::span<const ValueId> ids, con
     state.bytes = bytes;
     ETWGPU_ASSIGN(state.buffer, allocate(bytes, usage, &MemoryReport::state, "state " + value.name));
     if (!value.pieces.empty() || !value.literal.empty()) {
-      ETWGPU_ASSIGN(state.initial, allocate(bytes, usage, &MemoryReport::other, "state " + value.name + " (initial)"));
+      ETWGPU_ASSIGN(state.initial, allocate(bytes, usage, &MemoryReport::other, value.name + " (initial)"));
       ETWGPU_TRY(fill(graph, id, {state.initial.get(), 0}, data, reads));
     }
     states_.emplace(value.name, std::move(state));
