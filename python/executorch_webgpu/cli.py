@@ -1,4 +1,4 @@
-"""The command `executorch-webgpu`: export a model by a recipe, list the recipes, inspect a program."""
+"""The command `executorch-webgpu`: export a model by a recipe, list the recipes, inspect a program, run a model."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from executorch_webgpu.errors import ExecuTorchWebGPUError
 from executorch_webgpu.recipes import RECIPES, ExportOptions, RecipeError, find
 
 
@@ -67,6 +68,35 @@ def recipes(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def run(arguments: argparse.Namespace) -> int:
+    """`executorch-webgpu run FOLDER PROMPT …`: the text goes to stdout as it comes, figures to stderr."""
+    from executorch_webgpu.generation import TextGenerator
+
+    with TextGenerator(arguments.folder, arguments.device) as model:
+        prompt = arguments.prompt
+        if model.text_model.has_template and not arguments.raw:
+            prompt = [{"role": "user", "content": prompt}]
+        try:
+            result = model.generate(
+                prompt,
+                on_token=lambda token: print(token.text, end="", flush=True),
+                max_tokens=arguments.max_tokens,
+                temperature=arguments.temperature,
+                top_p=arguments.top_p,
+                seed=arguments.seed,
+            )
+        finally:
+            print(flush=True)
+    decoded = max(len(result.ids) - 1, 0)
+    rate = f", {decoded / result.decode_seconds:.1f} tokens/s" if decoded else ""
+    show_progress(
+        f"{result.prompt_tokens} tokens read in {result.prefill_seconds:.1f} s, {len(result.ids)} generated{rate}"
+        + (", cut off" if result.finish_reason == "length" else ""),
+        None,
+    )
+    return 0
+
+
 def inspect(arguments: argparse.Namespace) -> int:
     """`executorch-webgpu inspect model.pte …`"""
     from executorch_webgpu.inspect import main as inspect_main
@@ -92,6 +122,19 @@ def parser() -> argparse.ArgumentParser:
 
     commands.add_parser("recipes", help="list the recipes").set_defaults(run=recipes)
 
+    one = commands.add_parser("run", help="let a language model answer")
+    one.add_argument("folder", type=Path, help="a model folder")
+    one.add_argument("prompt")
+    one.add_argument(
+        "--device", choices=("auto", "webgpu", "cpu"), default="auto", help="default: a GPU if there is one"
+    )
+    one.add_argument("--max-tokens", type=int, metavar="N", help="default: up to the end of the context")
+    one.add_argument("--temperature", type=float, default=0.0, metavar="T", help="default 0: the likeliest token")
+    one.add_argument("--top-p", type=float, default=1.0, metavar="P")
+    one.add_argument("--seed", type=int, default=0, metavar="N")
+    one.add_argument("--raw", action="store_true", help="continue the text, without the model's chat template")
+    one.set_defaults(run=run)
+
     # Its arguments are its own: it can be run as a module, too.
     commands.add_parser("inspect", help="what is in a program", add_help=False).set_defaults(run=inspect)
     return top
@@ -105,8 +148,10 @@ def main(argv: list[str] | None = None) -> int:
     arguments.rest = rest
     try:
         return arguments.run(arguments)
-    except RecipeError as error:
+    except (RecipeError, ExecuTorchWebGPUError) as error:
         print(f"executorch-webgpu: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
     except ModuleNotFoundError as error:
         name = (error.name or "").split(".")[0]
         hint = "" if name == "executorch_webgpu" else f": pip install {name}"

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from executorch_webgpu import _native
-from executorch_webgpu.errors import ExecuTorchWebGPUError
+from executorch_webgpu.errors import ExecuTorchWebGPUError, NoAdapterError
 
 __all__ = ["ExecuTorchWebGPUError", "MethodSpec", "Session", "ValueSpec", "inspect_program", "load"]
 
@@ -72,8 +72,9 @@ def _to_native(value: Any) -> Any:
 class Session:
     """A loaded program. Calls of one session run one after another, from whatever thread they come."""
 
-    def __init__(self, native: _native.Session) -> None:
+    def __init__(self, native: _native.Session, device: str) -> None:
         self._native = native
+        self.device = device
         self.methods: dict[str, MethodSpec] = {}
         for m in native.methods():
             inputs, outputs = (tuple(ValueSpec.from_native(v) for v in m[k]) for k in ("inputs", "outputs"))
@@ -107,6 +108,16 @@ class Session:
         """All states (KV caches, mutable buffers) back to their initial values."""
         self._native.reset()
 
+    def close(self) -> None:
+        """Frees all memory of the program now; later calls are InvalidArgumentError."""
+        self._native.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
     def memory_report(self) -> dict[str, int]:
         """Bytes of weights, state, arena and the rest; `arena_without_reuse` for comparison."""
         return self._native.memory_report()
@@ -133,6 +144,14 @@ def _get_proc_address() -> int:
     return int(_lib.ffi.cast("uintptr_t", _lib.ffi.addressof(_lib.lib, "wgpuGetProcAddress")))
 
 
+def _has_adapter() -> bool:
+    try:
+        _native.check_adapter(_get_proc_address())
+    except (ImportError, NoAdapterError):
+        return False
+    return True
+
+
 def _data_files(data: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
     return [os.fspath(data)] if isinstance(data, str | os.PathLike) else [os.fspath(d) for d in data]
 
@@ -153,6 +172,7 @@ def load(
 ) -> Session:
     """Loads a program.
 
+    device: "webgpu", "cpu", or "auto": the GPU unless there is none, then the CPU; Session.device tells.
     data: `.ptd` files with weights. precision: "f32" or "f16" (of intermediates on the GPU). activations: how the CPU
     multiplies quantised weights, "auto", "exact", "int16" or "int8". threads: of the CPU, default all. max_tier: the
     highest tier of GPU kernels, "baseline", "f16", "subgroups" or "subgroup_matrix". memory_cap: refuse programs that
@@ -164,6 +184,8 @@ def load(
     """
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if device == "auto":
+        device = "webgpu" if _has_adapter() else "cpu"
     if disable_passes is None:
         disable_passes = os.environ.get("ETWGPU_DISABLE_PASSES", "")
     native = _native.load(
@@ -180,7 +202,7 @@ def load(
         default_limits,
         progress,
     )
-    return Session(native)
+    return Session(native, device)
 
 
 def inspect_program(path: str | os.PathLike, data: Iterable[str | os.PathLike] = ()) -> dict[str, Any]:

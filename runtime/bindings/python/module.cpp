@@ -10,6 +10,7 @@
 
 #include "runtime/bindings/python/upload_source.h"
 #include "runtime/executor/session.h"
+#include "runtime/llm/generator.h"
 #include "runtime/program/sources.h"
 #include "runtime/webgpu/device.h"
 #include "runtime/webgpu/gpu_backend.h"
@@ -106,8 +107,33 @@ nb::list specs(const std::vector<ValueSpec>& values) {
   return out;
 }
 
+nb::dict statsOf(const ExecuteStats& s) {
+  nb::dict d;
+  d["dispatches"] = s.dispatches;
+  d["submits"] = s.submits;
+  d["read_back_bytes"] = s.read_back_bytes;
+  d["upload_bytes"] = s.upload_bytes;
+  return d;
+}
+
 class NativeSession {
  public:
+  NativeSession() = default;
+  ~NativeSession() { close(); }
+
+  /// Frees all memory of the program; later calls are invalid_argument.
+  void close() {
+    const nb::gil_scoped_release release;  // a task of another thread may hold the locks and call into Python
+    const std::lock_guard lock(mutex_);
+    if (!device_) {
+      session_.reset();
+      return;
+    }
+    const std::lock_guard callbacks(webGpuMutex());
+    session_.reset();
+    device_.reset();
+  }
+
   static NativeSession* load(const std::string& path, const std::vector<std::string>& data_files,
                              const std::string& device, uintptr_t get_proc_address, const std::string& precision,
                              const std::string& activations, int threads, const std::string& max_tier,
@@ -178,7 +204,7 @@ class NativeSession {
     {
       nb::gil_scoped_release release;
       const std::lock_guard lock(mutex_);
-      result = drive(session_->run(method, std::move(converted)));
+      result = drive(session().run(method, std::move(converted)));
     }
     nb::list out;
     for (OutputValue& v : unwrap(std::move(result))) out.append(toPython(std::move(v)));
@@ -188,12 +214,12 @@ class NativeSession {
   void reset() {
     nb::gil_scoped_release release;
     const std::lock_guard lock(mutex_);
-    check(drive(session_->reset()));
+    check(drive(session().reset()));
   }
 
   nb::list methods() const {
     nb::list out;
-    for (const MethodSpec& m : session_->methods()) {
+    for (const MethodSpec& m : session().methods()) {
       nb::dict d;
       d["name"] = m.name;
       d["inputs"] = specs(m.inputs);
@@ -208,7 +234,7 @@ class NativeSession {
   }
 
   nb::dict memory() const {
-    const MemoryReport m = session_->memory();
+    const MemoryReport m = session().memory();
     nb::dict d;
     d["weights"] = m.weights;
     d["state"] = m.state;
@@ -218,14 +244,34 @@ class NativeSession {
     return d;
   }
 
-  nb::dict stats() const {
-    const ExecuteStats& s = session_->lastStats();
-    nb::dict d;
-    d["dispatches"] = s.dispatches;
-    d["submits"] = s.submits;
-    d["read_back_bytes"] = s.read_back_bytes;
-    d["upload_bytes"] = s.upload_bytes;
-    return d;
+  nb::dict stats() const { return statsOf(session().lastStats()); }
+
+  /// The delegate that a generator drives; invalid_argument where the method is more than one delegate call.
+  Delegate& soleDelegate(const std::string& method) {
+    Delegate* delegate = session().soleDelegate(method);
+    if (!delegate) {
+      check({Code::invalid_argument, session().findMethod(method)
+                                         ? "method " + method + " is not one delegate call alone"
+                                         : "no method " + method});
+    }
+    return *delegate;
+  }
+  /// Runs a task of this session, which must not be closed: without the GIL, one at a time.
+  template <class Make>
+  auto exclusive(Make make) {
+    nb::gil_scoped_release release;
+    const std::lock_guard lock(mutex_);
+    session();
+    return drive(make());
+  }
+  Session& session() const {
+    if (!session_) throw RuntimeFailure({Code::invalid_argument, "the session is closed"});
+    return *session_;
+  }
+  /// For tests: as a driver reset would.
+  void destroyDevice() {
+    const std::lock_guard lock(mutex_);
+    if (device_) device_->destroy();
   }
 
   /// None on the CPU.
@@ -244,7 +290,7 @@ class NativeSession {
     return d;
   }
 
-  std::string inspectJson() const { return session_->inspectJson(); }
+  std::string inspectJson() const { return session().inspectJson(); }
 
  private:
   std::unique_ptr<DataSource> open(const std::string& path) {
@@ -288,6 +334,34 @@ class NativeSession {
   std::mutex mutex_;
 };
 
+/// A Generator with its session: see runtime/llm/generator.h.
+class NativeGenerator {
+ public:
+  NativeGenerator(NativeSession& session, const std::string& method) : session_(session) {
+    generator_ = unwrap(Generator::create(session.soleDelegate(method)));
+  }
+  int32_t append(std::vector<int32_t> ids, int64_t chunk) {
+    return unwrap(session_.exclusive([&] { return generator_->append(std::move(ids), chunk); }));
+  }
+  void rollback(int64_t position) { check(generator_->rollback(position)); }
+  void setSampling(float temperature, int32_t top_k, float top_p, float min_p, float repetition_penalty,
+                   uint64_t seed) {
+    generator_->setSampling({temperature, top_k, top_p, min_p, repetition_penalty, seed});
+  }
+  int64_t position() const { return generator_->position(); }
+  int64_t capacity() const { return generator_->capacity(); }
+  int64_t vocabulary() const { return generator_->vocabulary(); }
+  const std::vector<int32_t>& tokens() const { return generator_->tokens(); }
+  nb::dict stats() const {
+    session_.session();
+    return statsOf(generator_->lastStats());
+  }
+
+ private:
+  NativeSession& session_;  // kept alive by Python
+  std::unique_ptr<Generator> generator_;
+};
+
 /// The report on a program without loading weights.
 std::string inspect(const std::string& path, const std::vector<std::string>& data_files) {
   SessionConfig config;
@@ -321,10 +395,31 @@ NB_MODULE(_native, m) {
       .def("memory_report", &NativeSession::memory)
       .def("last_stats", &NativeSession::stats)
       .def("capabilities", &NativeSession::capabilities)
-      .def("inspect_json", &NativeSession::inspectJson);
+      .def("inspect_json", &NativeSession::inspectJson)
+      .def("close", &NativeSession::close)
+      .def("_destroy_device", &NativeSession::destroyDevice);
+  nb::class_<NativeGenerator>(m, "Generator")
+      .def(nb::init<NativeSession&, const std::string&>(), "session"_a, "method"_a = "forward", nb::keep_alive<1, 2>())
+      .def("append", &NativeGenerator::append, "ids"_a, "chunk"_a = 512)
+      .def("rollback", &NativeGenerator::rollback, "position"_a)
+      .def("set_sampling", &NativeGenerator::setSampling, nb::kw_only(), "temperature"_a = 0.0f, "top_k"_a = 0,
+           "top_p"_a = 1.0f, "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f, "seed"_a = 0)
+      .def("last_stats", &NativeGenerator::stats)
+      .def_prop_ro("position", &NativeGenerator::position)
+      .def_prop_ro("capacity", &NativeGenerator::capacity)
+      .def_prop_ro("vocabulary", &NativeGenerator::vocabulary)
+      .def_prop_ro("tokens", &NativeGenerator::tokens);
   m.def("load", &NativeSession::load, nb::rv_policy::take_ownership, "path"_a, "data_files"_a, "device"_a,
         "get_proc_address"_a, "precision"_a, "activations"_a, "threads"_a, "max_tier"_a, "memory_cap"_a,
         "disabled_passes"_a, "default_limits"_a, "progress"_a.none());
+  m.def(
+      "check_adapter",
+      [](uintptr_t get_proc_address) {
+        check(loadWebGpu(reinterpret_cast<WGPUProcGetProcAddress>(get_proc_address)));
+        const nb::gil_scoped_release release;
+        unwrap(runBlocking(Device::create({})));
+      },
+      "get_proc_address"_a);
   m.def("inspect", &inspect, "path"_a, "data_files"_a);
   m.def("error_codes", [] {
     std::vector<std::string> names;

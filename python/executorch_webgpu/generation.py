@@ -1,0 +1,256 @@
+"""Text generation natively, out of a model folder that `executorch-webgpu export` wrote.
+
+from executorch_webgpu.generation import TextGenerator
+
+model = TextGenerator("smollm2", device="cpu")
+print(model.generate([{"role": "user", "content": "What is the capital of France?"}]).text)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from executorch_webgpu import _native, runtime
+from executorch_webgpu.errors import InvalidArgumentError, LimitExceededError
+from executorch_webgpu.text import Message, Prompt, StopFinder, TextModel, TextStreamer
+
+__all__ = ["GeneratedToken", "Generation", "Message", "Prompt", "TextGenerator"]
+
+
+@dataclass(frozen=True)
+class GeneratedToken:
+    """`text` is what became certain with this token; may be empty while a character or stop string is incomplete."""
+
+    id: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Generation:
+    """`ids` with the end-of-text token, if that came. finish_reason: "stop" (end of text or a stop string), "length"
+    (max_tokens or the end of the context) or "aborted" (on_token returned False)."""
+
+    text: str
+    ids: list[int]
+    finish_reason: str
+    prompt_tokens: int
+    reused_tokens: int  # of the prompt, found in the cache
+    prefill_seconds: float
+    decode_seconds: float
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """temperature 0 is greedy. The filters apply in the order repetition penalty, temperature, top-k, min-p, top-p."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check("temperature", self.temperature, 0, 100)
+        _check("top_k", self.top_k, 0, 2**31 - 1, whole=True)
+        _check("top_p", self.top_p, 0, 1)
+        _check("min_p", self.min_p, 0, 1)
+        _check("repetition_penalty", self.repetition_penalty, 0.01, 100)
+        _check("seed", self.seed, 0, 2**64 - 1, whole=True)
+
+
+def _check(name: str, value: Any, low: float, high: float, whole: bool = False) -> None:
+    number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if not number or not low <= value <= high:
+        kind = "a whole number " if whole else ""
+        raise InvalidArgumentError(f"{name}: {value!r} is not {kind}between {low} and {high}")
+
+
+class TextGenerator:
+    """A language model with its tokenizer. One generation at a time; what a prompt shares with the tokens in the cache
+    is not run again, so a conversation pays for its new message only."""
+
+    def __init__(
+        self, folder: str | os.PathLike, device: str = "webgpu", *, method: str = "forward", **options: Any
+    ) -> None:
+        """folder: model.pte with tokenizer.json and tokenizer_config.json. options: those of runtime.load."""
+        folder = Path(folder)
+        self.text_model = TextModel(folder)
+        self.session = runtime.load(folder / "model.pte", device, **options)
+        self._native = _native.Generator(self.session._native, method)
+        self.end_ids = self._end_ids(folder)
+
+    def _end_ids(self, folder: Path) -> frozenset[int]:
+        ids = self.session.constant("get_eos_ids")
+        ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
+        config = folder / "generation_config.json"
+        if config.is_file():
+            more = json.loads(config.read_text()).get("eos_token_id") or []
+            ids = [*ids, *(more if isinstance(more, list) else [more])]
+        return frozenset(ids)
+
+    @property
+    def capacity(self) -> int:
+        """Positions of the context."""
+        return self._native.capacity
+
+    @property
+    def cached_ids(self) -> list[int]:
+        """The tokens in the cache."""
+        return self._native.tokens
+
+    @property
+    def last_stats(self) -> dict[str, int]:
+        """Dispatches, submits and bytes moved by the last step."""
+        return self._native.last_stats()
+
+    def reset(self) -> None:
+        """Forgets the conversation."""
+        self._native.rollback(0)
+        self.session.reset()
+
+    def close(self) -> None:
+        """Frees the memory of the model now."""
+        self.session.close()
+
+    def __enter__(self) -> TextGenerator:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def generate(
+        self, prompt: Prompt, *, on_token: Callable[[GeneratedToken], bool | None] | None = None, **options: Any
+    ) -> Generation:
+        """Runs to the end. prompt: text is continued as it is, messages go through the chat template, ids are run
+        unchanged. on_token: called with every token; returning False ends the generation. options: see stream()."""
+        steps = self.stream(prompt, **options)
+        try:
+            while True:
+                token = next(steps)
+                if on_token is not None and on_token(token) is False:
+                    steps.throw(_Aborted)
+        except StopIteration as end:
+            return end.value
+
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        stop: str | Sequence[str] = (),
+    ) -> Generator[GeneratedToken, None, Generation]:
+        """Yields token by token; leaving the loop ends the generation. The iterator's return value is the Generation.
+
+        max_tokens: default up to the end of the context. temperature 0 is greedy. seed: same seed, same tokens. stop:
+        generation ends before the first of these strings, which are not part of the text. Raises InvalidArgumentError
+        that names the option, LimitExceededError for a prompt longer than the context."""
+        # checked here and not at the first next()
+        sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
+        if max_tokens is not None:
+            _check("max_tokens", max_tokens, 1, 2**31 - 1, whole=True)
+        ids = self.text_model.encode(prompt)
+        if len(ids) >= self.capacity:
+            raise LimitExceededError(
+                f"a prompt of {len(ids)} tokens does not fit into a context of {self.capacity}: a token must follow"
+            )
+        stops = [stop] if isinstance(stop, str) else list(stop)
+        return self._steps(ids, sampling, _Output(self.text_model.decode, self.end_ids, stops, max_tokens or math.inf))
+
+    def _steps(self, ids: list[int], sampling: Sampling, out: _Output) -> Generator[GeneratedToken, None, Generation]:
+        reused = self._reuse(ids)
+        self._native.set_sampling(**vars(sampling))
+        began = time.perf_counter()
+        token = self._native.append(ids[reused:])
+        prefilled = time.perf_counter()
+        try:
+            while True:
+                piece = out.take(token, full=self._native.position >= self.capacity)
+                yield GeneratedToken(token, piece)
+                if out.reason:
+                    break
+                token = self._native.append([token])
+        except _Aborted:
+            out.abort()
+        return Generation(
+            text=out.text,
+            ids=out.ids,
+            finish_reason=out.reason,
+            prompt_tokens=len(ids),
+            reused_tokens=reused,
+            prefill_seconds=prefilled - began,
+            decode_seconds=time.perf_counter() - prefilled,
+        )
+
+    def _reuse(self, ids: list[int]) -> int:
+        """Rolls back to what the cache shares with the prompt; at least one token is left to run."""
+        cached = self.cached_ids
+        most = min(len(ids) - 1, len(cached))
+        same = next((i for i in range(most) if ids[i] != cached[i]), most)
+        self._native.rollback(same)
+        return same
+
+
+class _Aborted(Exception):
+    pass
+
+
+class _Output:
+    """What has been generated, and whether that is the end."""
+
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        end_ids: frozenset[int],
+        stops: Sequence[str],
+        max_tokens: float,
+    ) -> None:
+        self.ids: list[int] = []
+        self.text = ""
+        self.reason = ""
+        self._end_ids = end_ids
+        self._max_tokens = max_tokens
+        self._streamer = TextStreamer(decode)
+        self._stops = StopFinder(stops)
+
+    def take(self, token: int, full: bool) -> str:
+        """The piece of text of this token. full: the context has no place for it."""
+        self.ids.append(token)
+        piece = ""
+        if token in self._end_ids:
+            self.reason = "stop"
+        else:
+            piece = self._stops.push(self._streamer.push(token))
+            if self._stops.found:
+                self.reason = "stop"
+            elif full or len(self.ids) >= self._max_tokens:
+                self.reason = "length"
+        if self.reason:
+            piece += self._rest()
+        self.text += piece
+        return piece
+
+    def abort(self) -> None:
+        if not self.reason:
+            self.reason = "aborted"
+            self.text += self._rest()
+
+    def _rest(self) -> str:
+        # The rest may hold the stop string, too.
+        piece = self._stops.push(self._streamer.end()) + self._stops.end()
+        if self._stops.found:
+            self.reason = "stop"
+        return piece
