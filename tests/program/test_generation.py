@@ -1,0 +1,239 @@
+"""Text generation on a small random decoder: tokens against its logits, text piece by piece, the command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from executorch_webgpu import cli, errors, runtime
+from executorch_webgpu.generation import TextGenerator
+from executorch_webgpu.text import StopFinder, TextStreamer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+DEVICES = ["cpu", pytest.param("webgpu", marks=pytest.mark.gpu)]
+TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} w9 {% endfor %}"
+    "{% if add_generation_prompt %}w8{% endif %}"
+)
+PROMPT = "w11 w12 w13"
+VARIED = {"repetition_penalty": 50.0}  # the decoder likes to say one word for ever
+
+
+def save_tokenizer(folder, template=TEMPLATE):
+    words = {f"w{i}": i for i in range(92)} | {"user": 92, "assistant": 93, "system": 94, "rest": 95}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="rest"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template} if template else {}))
+
+
+@pytest.fixture(scope="module")
+def folder(fixture_of, tmp_path_factory):
+    """The small decoder as a model folder."""
+    folder = tmp_path_factory.mktemp("decoder")
+    shutil.copy(fixture_of("decoder2").path, folder / "model.pte")
+    save_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture
+def model(folder):
+    with TextGenerator(folder, "cpu", activations="exact") as model:
+        yield model
+
+
+def greedy_by_logits(folder, ids, count):
+    session = runtime.load(folder / "model.pte", "cpu", activations="exact")
+    produced, chunk, position = [], ids, 0
+    while len(produced) < count:
+        logits = session.forward(np.array([chunk], np.int64), np.array([position], np.int64))[0]
+        position += len(chunk)
+        chunk = [int(logits[0].argmax())]
+        produced += chunk
+    return produced
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_greedy_follows_the_logits(folder, device):
+    with TextGenerator(folder, device, activations="exact") as model:
+        for prompt in ([11, 12, 13], [50, 3, 77, 21, 6], [90]):
+            result = model.generate(prompt, max_tokens=8)
+            assert result.ids == greedy_by_logits(folder, prompt, 8)
+        result = model.generate(PROMPT, max_tokens=4)
+        assert result.text == " ".join(f"w{i}" for i in result.ids)
+        assert (result.finish_reason, result.prompt_tokens, result.reused_tokens) == ("length", 3, 0)
+        stats = model.last_stats
+        if device == "webgpu":
+            assert (stats["submits"], stats["read_back_bytes"]) == (1, 4)
+
+
+def test_messages_go_through_the_template(model):
+    assert model.text_model.encode([{"role": "user", "content": "w1 w2"}]) == [92, 1, 2, 9, 8]
+    assert model.text_model.encode("w1 w2") == [1, 2]
+    assert model.text_model.encode([1, 2]) == [1, 2]
+
+
+def test_a_conversation_runs_its_new_tokens_only(model, folder):
+    messages = [{"role": "user", "content": "w1 w2 w3 w4"}]
+    first = model.generate(messages, max_tokens=5)
+    messages += [{"role": "assistant", "content": "w5"}, {"role": "user", "content": "w6"}]
+    second = model.generate(messages, max_tokens=5)
+    # the assistant's turn begins otherwise than the generation prompt: up to there the cache serves
+    assert (first.reused_tokens, second.reused_tokens) == (0, 6)
+    ids = model.text_model.encode(messages)
+    assert second.ids == greedy_by_logits(folder, ids, 5)
+    again = model.generate(messages, max_tokens=5)
+    assert again.ids == second.ids and again.reused_tokens == len(ids) - 1
+    model.reset()
+    assert model.cached_ids == [] and model.generate(messages, max_tokens=5).ids == second.ids
+
+
+def test_sampling(model):
+    def run(**options):
+        model.reset()
+        return model.generate(PROMPT, max_tokens=30, **options).ids
+
+    hot = run(temperature=20.0, seed=1)
+    assert hot == run(temperature=20.0, seed=1)
+    assert hot != run(temperature=20.0, seed=2)
+    greedy = run()
+    assert hot != greedy
+    assert (
+        greedy == run(temperature=20.0, top_k=1) == run(temperature=20.0, min_p=1.0) == run(temperature=20.0, top_p=0.0)
+    )
+    assert len(set(run(**VARIED))) == 30 > len(set(greedy))
+
+
+def test_ends(model):
+    whole = model.generate(PROMPT, **VARIED, max_tokens=6)
+    words = whole.text.split()
+    assert len(set(words)) == 6
+    stopped = model.generate(PROMPT, **VARIED, stop=[words[3], "nothing"], max_tokens=6)
+    assert stopped.finish_reason == "stop" and stopped.text == " ".join(words[:3]) + " "
+    model.end_ids = frozenset({whole.ids[2]})
+    ended = model.generate(PROMPT, **VARIED)
+    assert ended.finish_reason == "stop" and ended.ids == whole.ids[:3]
+    assert ended.text == " ".join(words[:2])
+    model.end_ids = frozenset()
+    full = model.generate(PROMPT, **VARIED)  # one token more than has a place: it needs none
+    assert full.finish_reason == "length" and len(full.ids) == model.capacity - 3 + 1
+
+
+def test_streaming(model):
+    whole = model.generate(PROMPT, **VARIED, max_tokens=6)
+    steps, tokens = model.stream(PROMPT, **VARIED, max_tokens=6), []
+    try:
+        while True:
+            tokens.append(next(steps))
+    except StopIteration as end:
+        assert end.value.text == whole.text
+    assert [t.id for t in tokens] == whole.ids and "".join(t.text for t in tokens) == whole.text
+    for token in model.stream(PROMPT, **VARIED):
+        if token.id == whole.ids[1]:
+            break
+    part = model.generate(PROMPT, **VARIED, on_token=lambda token: token.id != whole.ids[2])
+    assert part.finish_reason == "aborted" and whole.text.startswith(part.text)
+    assert model.generate(PROMPT, **VARIED, max_tokens=6).ids == whole.ids
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": -1}, "temperature: -1 is not between 0 and 100"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"top_p": 2}, "top_p"),
+        ({"top_k": 1.5}, "top_k: 1.5 is not a whole number"),
+        ({"min_p": -0.1}, "min_p"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"seed": -1}, "seed"),
+        ({"max_tokens": 0}, "max_tokens"),
+    ],
+)
+def test_wrong_options_are_named(model, options, message):
+    with pytest.raises(errors.InvalidArgumentError, match=message):
+        model.generate(PROMPT, **options)
+
+
+def test_wrong_prompts(model, folder, tmp_path):
+    with pytest.raises(errors.InvalidArgumentError, match="the prompt is empty"):
+        model.generate("")
+    with pytest.raises(errors.LimitExceededError, match="64 tokens does not fit into a context of 64"):
+        model.generate([1] * 64)
+    with pytest.raises(errors.InvalidArgumentError, match="token id 96 is outside of the vocabulary of 96"):
+        model.generate([96])
+    assert len(model.generate([1] * 63).ids) == 2
+    shutil.copy(folder / "model.pte", tmp_path)
+    with pytest.raises(errors.FileError, match=r"no tokenizer\.json"):
+        TextGenerator(tmp_path, "cpu")
+    save_tokenizer(tmp_path, template=None)
+    with TextGenerator(tmp_path, "cpu") as plain:
+        with pytest.raises(errors.InvalidArgumentError, match="has no chat template"):
+            plain.generate([{"role": "user", "content": "w1"}])
+    save_tokenizer(tmp_path, template="{{ raise_exception('roles must alternate') }}")
+    with TextGenerator(tmp_path, "cpu") as refusing:
+        with pytest.raises(errors.InvalidArgumentError, match="roles must alternate"):
+            refusing.generate([{"role": "user", "content": "w1"}])
+
+
+def test_not_a_language_model(fixture_of, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "mlp")
+    shutil.copy(fixture_of("mlp").path, tmp_path / "mlp/model.pte")
+    with pytest.raises(errors.InvalidArgumentError, match="not a language model method: 1 inputs"):
+        TextGenerator(tmp_path / "mlp", "cpu")
+    shutil.copy(fixture_of("mixed").path, tmp_path / "mlp/model.pte")
+    with pytest.raises(errors.InvalidArgumentError, match="method forward is not one delegate call alone"):
+        TextGenerator(tmp_path / "mlp", "cpu")
+    with pytest.raises(errors.InvalidArgumentError, match="no method other"):
+        TextGenerator(folder, "cpu", method="other")
+
+
+def test_closed(folder):
+    model = TextGenerator(folder, "cpu")
+    model.generate(PROMPT, max_tokens=2)
+    model.close()
+    model.close()
+    for call in (lambda: model.generate(PROMPT), lambda: model.last_stats, lambda: model.session.memory_report()):
+        with pytest.raises(errors.InvalidArgumentError, match="closed"):
+            call()
+
+
+@pytest.fixture(scope="module")
+def byte_tokenizer():
+    """One token a byte."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def test_characters_come_whole(byte_tokenizer):
+    text = "Grüße, 世界 👩‍🚀!"
+    streamer = TextStreamer(lambda ids: byte_tokenizer.decode(list(ids)))
+    pieces = [streamer.push(i) for i in byte_tokenizer.encode(text).ids]
+    assert "".join(pieces) == text and streamer.end() == ""
+    assert [p for p in pieces if p] == list(text)
+    for token in byte_tokenizer.encode("a世").ids[:-1]:
+        streamer.push(token)
+    assert streamer.end() == "\ufffd"  # what never became whole
+
+
+def test_stop_strings_across_pieces():
+    finder = StopFinder(["END", "ENOUGH", ""])
+    assert [finder.push(p) for p in ("a E", "N", "Ex EN", "D after")] == ["a ", "", "ENEx ", ""]
+    assert finder.found and finder.push("more") == "" and finder.end() == ""
+    finder = StopFinder(["END"])
+    assert finder.push("the EN") == "the " and finder.end() == "EN"
+
+
+def test_command(folder, capsys):
+    words = ["run", str(folder), "w1 w2", "--device", "cpu", "--max-tokens", "4"]
+    assert cli.main(words) == 0
+    out, err = capsys.readouterr()
+    assert len(out.split()) == 4 and "5 tokens read" in err and "cut off" in err
+    assert cli.main([*words, "--raw"]) == 0
+    assert "2 tokens read" in capsys.readouterr().err
+    assert cli.main(["run", str(folder / "nothing"), "w1"]) == 1
+    assert "no tokenizer.json" in capsys.readouterr().err
