@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from executorch_webgpu.partitioner import WebGPUPartitioner
 from executorch_webgpu.runtime import load
 from export.make_fixtures import Layer, lower
-from operators.gpu_helpers import TIERS, Function, check_gpu
+from operators.helpers import TIERS, Function, check_gpu
 from torch import nn
 from torch.export import Dim
 

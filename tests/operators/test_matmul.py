@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from executorch_webgpu.quantization import QuantizedLinear, QuantizedWeight
-from operators.gpu_helpers import Function, check_gpu
+from operators.helpers import Function, check_gpu
 from torch import nn
 from torch.export import Dim
 

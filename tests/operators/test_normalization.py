@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from operators.gpu_helpers import check_gpu
+from operators.helpers import check_gpu
 from torch import nn
 from torch.export import Dim
 

@@ -124,6 +124,9 @@ int DispatchBuilder::bind(std::string_view name, ValueId value, Access access, i
 int DispatchBuilder::bindTyped(std::string_view name, ValueId value, Access access, std::string_view type, Part part,
                                uint64_t offset, uint64_t size) {
   const int slot = int(spec_.bindings.size());
+  // The plan separates outputs and scratch from inputs, not from each other, and a buffer is bound with one access.
+  const auto& scratch = context_.scratch;
+  if (std::find(scratch.begin(), scratch.end(), value) != scratch.end()) access = Access::read_write;
   spec_.bindings.push_back({value, access, part, offset, size});
   if (type.find("f16") != std::string_view::npos) f16_ = true;
   declarations_.push_back(format("@group(0) @binding(%d) var<storage, %s> %.*s: array<%.*s>;\n", slot,

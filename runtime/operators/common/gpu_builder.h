@@ -65,7 +65,8 @@ class DispatchBuilder {
 
   /// Binds a value as `name`; returns its slot. width: elements of a vector (1, 2, 4), element type = storage type of
   /// the value (u32 for quantised parts). The same value may be bound twice for reading under two names (WebGPU allows
-  /// it); bound for reading and for writing it is an error at finish(), except as the same binding.
+  /// it); bound for reading and for writing it is an error at finish(), except as the same binding. Scratch of the node
+  /// is always bound read_write.
   int bind(std::string_view name, ValueId value, Access access, int width = 1, Part part = Part::data,
            uint64_t offset = 0, uint64_t size = 0);
   int read(std::string_view name, ValueId v, int width = 1) { return bind(name, v, Access::read, width); }

@@ -20,13 +20,13 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
     for (var j = 0u; j < params.kernel_w; j++) {
       let column = column0 + i32(j * params.dilation_w);
       if (row >= 0 && row < i32(params.in_h) && column >= 0 && column < i32(params.in_w)) {
-        sum += weight[tap] * f32(x[base + u32(row) * params.in_w + u32(column)]);
+        sum += f32(weight[tap]) * f32(x[base + u32(row) * params.in_w + u32(column)]);
       }
       tap++;
     }
   }
 #if BIAS
-  sum += bias[channel];
+  sum += f32(bias[channel]);
 #endif
   var value = activation(sum);
 #if RESIDUAL

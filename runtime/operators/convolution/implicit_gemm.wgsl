@@ -38,7 +38,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
       let wk = at % kStep;
       let wo = at / kStep;
       var w = 0.0;
-      if (k0 + wk < params.k && first_o + wo < params.out_channels) { w = weight[base_w + (first_o + wo) * params.k + k0 + wk]; }
+      if (k0 + wk < params.k && first_o + wo < params.out_channels) { w = f32(weight[base_w + (first_o + wo) * params.k + k0 + wk]); }
       tile_w[wk * 68u + wo] = w;
       tile_x[at / 64u * 68u + at % 64u] = inputAt(k0 + at / 64u, first_p + at % 64u, base_x);
     }
@@ -57,7 +57,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
     if (o >= params.out_channels) { continue; }
     var b = 0.0;
 #if BIAS
-    b = bias[group * params.out_channels + o];
+    b = f32(bias[group * params.out_channels + o]);
 #endif
     for (var i = 0u; i < 4u; i++) {
       let p = first_p + tp + i * 16u;

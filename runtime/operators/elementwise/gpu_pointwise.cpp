@@ -170,7 +170,11 @@ std::string Generator::load(size_t slot, DispatchBuilder& b) {
   const bool constant = vector_ && x_.isConstant(axes_[slot].strides[0], 0);
   const std::string at = vector_ && !constant ? "i" : "u32(" + index(slot, b) + ")";
   std::string v = names_[slot] + "[" + at + "]";
-  if (isFloating(t)) return (vector_ ? "vec4<f32>" : "f32") + ("(" + v + ")");
+  if (isFloating(t)) {
+    // a broadcast scalar becomes f32 before it becomes a vector: WGSL makes no vec4<f32> of one f16
+    const std::string real = vector_ && !constant ? v : "f32(" + v + ")";
+    return vector_ ? "vec4<f32>(" + real + ")" : real;
+  }
   return t == DType::boolean ? "(" + v + " != 0u)" : v;
 }
 

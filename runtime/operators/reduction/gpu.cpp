@@ -1,7 +1,9 @@
-// Reductions over adjacent dimensions and softmax: the tensor is viewed as [outer, size, inner].
+// Reductions and softmax: the tensor is viewed as [outer, size, inner]; reduced dimensions that are no neighbours are
+// moved to the end first.
 #include <algorithm>
 
 #include "runtime/operators/common/gpu_builder.h"
+#include "runtime/operators/elementwise/gpu_pointwise.h"
 
 namespace etwgpu {
 namespace {
@@ -10,10 +12,9 @@ struct View {
   ExprId outer, size, inner;
 };
 
-/// The dimensions `dims` (empty: all) as one; fails where they are not neighbours (dimensions of size 1 do not count).
-Result<View> viewOf(GpuPlanContext& c, ValueId x, const std::vector<ExprId>& dims) {
-  const auto& shape = c.graph.value(x).dims;
-  const int rank = int(shape.size());
+/// Which dimensions `dims` (empty: all) names.
+Result<std::vector<bool>> reducedDims(GpuPlanContext& c, ValueId x, const std::vector<ExprId>& dims) {
+  const int64_t rank = int64_t(c.graph.value(x).dims.size());
   std::vector<bool> reduced(size_t(rank), dims.empty());
   for (ExprId e : dims) {
     int64_t d = constantOf(c, e).value_or(0);
@@ -24,14 +25,37 @@ Result<View> viewOf(GpuPlanContext& c, ValueId x, const std::vector<ExprId>& dim
     }
     reduced[size_t(d)] = true;
   }
+  return reduced;
+}
+
+/// The reduced dimensions as one where they are neighbours (dimensions of size 1 do not count), else nullopt.
+std::optional<View> viewOf(GpuPlanContext& c, ValueId x, const std::vector<bool>& reduced) {
+  const auto& shape = c.graph.value(x).dims;
+  const int rank = int(shape.size());
   const auto first = std::find(reduced.begin(), reduced.end(), true) - reduced.begin();
   const auto last = rank - (std::find(reduced.rbegin(), reduced.rend(), true) - reduced.rbegin());
   for (auto d = first; d < last; ++d) {
-    if (!reduced[size_t(d)] && !c.exprs.isConstant(shape[size_t(d)], 1))
-      return unsupported(c, "the reduced dimensions are not neighbours");
+    if (!reduced[size_t(d)] && !c.exprs.isConstant(shape[size_t(d)], 1)) return std::nullopt;
   }
   const int a = int(first), b = int(std::max(first, last));
   return View{dimProduct(c, x, 0, a), dimProduct(c, x, a, b), dimProduct(c, x, b, rank)};
+}
+
+/// x with the reduced dimensions moved to the end, in scratch.
+Result<ValueId> reducedLast(GpuPlanContext& c, ValueId x, const std::vector<bool>& reduced) {
+  const std::vector<ExprId> dims = c.graph.value(x).dims, strides = elementwise::contiguousStrides(c.exprs, dims);
+  std::vector<ExprId> moved;
+  PointwiseInput layout{{}, c.exprs.constant(0)};
+  for (const bool last : {false, true}) {
+    for (size_t d = 0; d < dims.size(); ++d) {
+      if (reduced[d] != last) continue;
+      moved.push_back(dims[d]);
+      layout.strides.push_back(strides[d]);
+    }
+  }
+  const ValueId y = c.newScratch(c.graph.value(x).dtype, moved);
+  ETWGPU_TRY(elementwise::describeCopy(c, moved, {x, layout}, {y, Access::read_write, {}, {}}));
+  return y;
 }
 
 void describeView(DispatchBuilder& b, GpuPlanContext& c, const View& v, bool rows, int64_t invocations) {
@@ -41,9 +65,20 @@ void describeView(DispatchBuilder& b, GpuPlanContext& c, const View& v, bool row
   b.grid(foldedGrid(c, rows ? v.outer : c.exprs.ceildiv(c.exprs.mul(v.outer, v.inner), invocations)));
 }
 
-Status describeReduction(GpuPlanContext& c, std::string op, const View& view) {
+/// The reduction of the node's first argument over `dims` (empty: all).
+Status describeReduction(GpuPlanContext& c, std::string op, const std::vector<ExprId>& dims) {
   const NodeArgs args(c.node());
-  const ValueId x = args.value(0), y = args.output();
+  ETWGPU_TRY(args.check({0}));
+  ValueId x = args.value(0);
+  const ValueId y = args.output();
+  ETWGPU_ASSIGN(const std::vector<bool> reduced, reducedDims(c, x, dims));
+  std::optional<View> neighbours = viewOf(c, x, reduced);
+  if (!neighbours) {
+    ETWGPU_ASSIGN(x, reducedLast(c, x, reduced));
+    const int kept = int(std::count(reduced.begin(), reduced.end(), false));
+    neighbours = View{dimProduct(c, x, 0, kept), dimProduct(c, x, kept, int(reduced.size())), c.exprs.constant(1)};
+  }
+  const View view = *neighbours;
   const bool rows = c.exprs.isConstant(view.inner, 1), real = isFloating(c.graph.value(x).dtype);
   if (!real && op == "mean") return unsupported(c, "mean of integers");
   const std::string store(gpuStorageType(c.graph, y, c.options.precision));
@@ -60,10 +95,7 @@ Status describeReduction(GpuPlanContext& c, std::string op, const View& view) {
 
 template <const char* const& kOp>
 Status planReduction(GpuPlanContext& c) {
-  const NodeArgs args(c.node());
-  ETWGPU_TRY(args.check({0}));
-  ETWGPU_ASSIGN(const View view, viewOf(c, args.value(0), args.integers(1)));
-  return describeReduction(c, kOp, view);
+  return describeReduction(c, kOp, NodeArgs(c.node()).integers(1));
 }
 constexpr const char* kSum = "sum";
 constexpr const char* kMean = "mean";
@@ -71,12 +103,8 @@ constexpr const char* kMax = "max";
 constexpr const char* kMin = "min";
 
 Status planArgmax(GpuPlanContext& c) {
-  const NodeArgs args(c.node());
-  ETWGPU_TRY(args.check({0}));
-  std::vector<ExprId> dims;
-  if (args.integer(1).valid()) dims.push_back(args.integer(1));
-  ETWGPU_ASSIGN(const View view, viewOf(c, args.value(0), dims));
-  return describeReduction(c, "argmax", view);
+  const ExprId dim = NodeArgs(c.node()).integer(1);
+  return describeReduction(c, "argmax", dim.valid() ? std::vector<ExprId>{dim} : std::vector<ExprId>());
 }
 
 template <bool kLog>
@@ -85,7 +113,8 @@ Status planSoftmax(GpuPlanContext& c) {
   ETWGPU_TRY(args.check({0}));
   if (!args.integer(1).valid()) return Status(Code::invalid_program, "softmax without a dimension");
   const ValueId x = args.value(0), y = args.output();
-  ETWGPU_ASSIGN(const View view, viewOf(c, x, {args.integer(1)}));
+  ETWGPU_ASSIGN(const std::vector<bool> reduced, reducedDims(c, x, {args.integer(1)}));
+  const View view = *viewOf(c, x, reduced);  // one dimension has no gaps
   const bool rows = c.exprs.isConstant(view.inner, 1), subgroups = rows && c.useSubgroups();
   const std::string store(gpuStorageType(c.graph, y, c.options.precision));
   DispatchBuilder b(c, "reduction/softmax.wgsl",
