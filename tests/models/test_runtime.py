@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 from executorch_webgpu import evaluation, runtime
+from executorch_webgpu.generation import TextGenerator
+from executorch_webgpu.text import TextModel
 
 ROOT = Path(__file__).resolve().parents[2]
 FULL = os.environ.get("ETWGPU_TEST_FULL") == "1"
@@ -108,29 +110,33 @@ def accuracy(session, windows) -> tuple[float, float]:
     return abs(np.exp((nll - eager_nll) / count) - 1), same / count
 
 
-def test_greedy_tokens(models, device, smollm2, tokenizer):
+def test_greedy_tokens(models, device, smollm2):
     """Token for token what eager says, through prefill and decode of the shipped program; and what a token costs."""
-    session = load(models / "smollm2-135m-instruct" / "model.pte", device)
+    options = {"activations": "exact"} if device == "cpu" else {}
     sizes = SIZES[device]
-    for question in QUESTIONS[: sizes["prompts"]]:
-        text = tokenizer.apply_chat_template(
-            [{"role": "user", "content": question}], add_generation_prompt=True, tokenize=False
-        )
-        prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
-        produced, chunk, position = [], prompt, 0
-        while len(produced) < sizes["tokens"] and produced[-1:] != [tokenizer.eos_token_id]:
-            logits = logits_of(session, chunk, position)
-            position += len(chunk)
-            chunk = [int(logits.argmax())]
-            produced += chunk
-        evaluation.check_greedy(smollm2[1], prompt, produced)
-        if question == QUESTIONS[0]:
-            assert tokenizer.decode(produced, skip_special_tokens=True) == "The capital of France is Paris."
-    stats = session.last_stats
+    with TextGenerator(models / "smollm2-135m-instruct", device, **options) as model:
+        for question in QUESTIONS[: sizes["prompts"]]:
+            messages = [{"role": "user", "content": question}]
+            result = model.generate(messages, max_tokens=sizes["tokens"])
+            evaluation.check_greedy(smollm2[1], model.text_model.encode(messages), result.ids)
+            if question == QUESTIONS[0]:
+                assert (result.text, result.finish_reason) == ("The capital of France is Paris.", "stop")
+        stats = model.last_stats
     assert stats["dispatches"] <= 7 * 30 + 8
     if device == "webgpu":
         assert stats["submits"] == 1
+        assert stats["read_back_bytes"] == 4  # the token: the GPU takes the maximum
         assert stats["upload_bytes"] <= 64  # ids and position, no parameters
+
+
+def test_prompt_is_what_transformers_makes(models, tokenizer):
+    """Tokenizer and chat template without transformers."""
+    text_model = TextModel(models / "smollm2-135m-instruct")
+    messages = [{"role": "system", "content": "Be brief."}]
+    for turn, question in enumerate(QUESTIONS):
+        messages.append({"role": "assistant" if turn % 2 else "user", "content": f" {question} Ünï 😀\n\n1234"})
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        assert text_model.encode(messages) == tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def test_prefill_logits(evaluation_build, device, eager_windows):
