@@ -1,6 +1,6 @@
 // The package in real browsers against PyTorch eager. Prints a line per test; the last line is {"passed": n, "failed": m}.
 //
-//   node tests/browser/run.mjs [--only TEXT]        ETWGPU_TEST_FULL=1: all prompts, more cycles
+//   node tests/browser/run.mjs [--only REGEX]       ETWGPU_TEST_FULL=1: all prompts, more cycles
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -32,7 +32,7 @@ function unwrap({ ok, error }) {
 }
 
 async function test(name, body) {
-  if (options.only && !name.includes(options.only)) return;
+  if (!new RegExp(options.only).test(name)) return;
   pageLog = [];
   const began = performance.now();
   let timer;
