@@ -5,7 +5,7 @@ WASM_PRESETS := wasm-simd128 wasm-relaxed wasm-simd128-threads wasm-relaxed-thre
 CPP := $(shell git ls-files 'runtime/*.cpp' 'runtime/*.h' 'runtime/*.inc' 'tests/*.cpp' 'tests/*.h')
 PYTHON_DIRS := $(wildcard python tests tools benchmarks)
 
-.PHONY: help setup build build-asan wasm $(WASM_PRESETS) web demo serve test test-full lint format clean
+.PHONY: help setup build build-asan wasm $(WASM_PRESETS) web demo serve test test-full bench-peers lint format clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -38,6 +38,14 @@ test: setup ## build everything and run all suites
 
 test-full: setup ## the same with the long tests, sanitizers and fuzzing
 	@$(ENV) ETWGPU_TEST_FULL=1 python tools/run_tests.py
+
+# ROUNDS=2 make bench-peers: more rounds; what they are is in benchmarks/peers/README.md
+bench-peers: setup wasm web ## ours beside wllama and transformers.js on the CPU, one thread (10 minutes a round)
+	@$(ENV) tools/models.sh --demo
+	@$(ENV) cd benchmarks/peers && { [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --silent --ignore-scripts; }
+	@$(ENV) python benchmarks/peers/make_models.py $$ETWGPU_CACHE/bench
+	@$(ENV) python benchmarks/peers/make_prompts.py $$ETWGPU_CACHE/models/smollm2-135m-instruct/tokenizer.json $$ETWGPU_CACHE/bench/prompts.json
+	@$(ENV) node benchmarks/peers/bench.mjs --rounds $${ROUNDS:-1}
 
 lint: ## formatting, linters and type checks
 	@$(ENV) python tools/lint.py
