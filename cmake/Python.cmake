@@ -12,4 +12,7 @@ if(python_sources AND DEFINED ENV{VENV} AND EXISTS "$ENV{VENV}/bin/python")
     OUTPUT_NAME _native
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_SOURCE_DIR}/python/executorch_webgpu)
   target_link_libraries(etwgpu_python PRIVATE etwgpu_runtime)
+  # read before the module is loaded: a processor that lacks its instructions would end the process
+  file(CONFIGURE OUTPUT ${CMAKE_SOURCE_DIR}/python/executorch_webgpu/_native_arch.txt
+       CONTENT "${CMAKE_SYSTEM_PROCESSOR} ${ETWGPU_NATIVE_ARCH}\n")
 endif()

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from executorch_webgpu import _native, runtime
+from executorch_webgpu import runtime
 from executorch_webgpu.errors import InvalidArgumentError, LimitExceededError
+from executorch_webgpu.native import _native
 from executorch_webgpu.text import Message, Prompt, StopFinder, TextModel, TextStreamer
 
 __all__ = ["GeneratedToken", "Generation", "Message", "Prompt", "TextGenerator"]

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from executorch_webgpu import _native
 from executorch_webgpu.errors import ExecuTorchWebGPUError, NoAdapterError
+from executorch_webgpu.native import _native
 
 __all__ = ["ExecuTorchWebGPUError", "MethodSpec", "Session", "ValueSpec", "inspect_program", "load"]
 

@@ -322,7 +322,7 @@ def test_inspect_shows_islands_and_schemes(fixture_of, capsys):
 
 
 def test_error_classes_cover_all_codes():
-    from executorch_webgpu import _native
+    from executorch_webgpu.native import _native
 
     for code in _native.error_codes():
         if code != "ok":
