@@ -1,0 +1,103 @@
+"""Memory over many loads, a lost device, the memory cap."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from executorch_webgpu import errors, runtime
+from executorch_webgpu.generation import TextGenerator
+from program.test_generation import save_tokenizer
+
+DEVICES = ["cpu", pytest.param("webgpu", marks=pytest.mark.gpu)]
+MB = 1 << 20
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) * 1024
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.fixture
+def folder(fixture_of, tmp_path):
+    shutil.copy(fixture_of("decoder2").path, tmp_path / "model.pte")
+    save_tokenizer(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_memory_is_flat(folder, fixture_of, device):
+    """20 times load, generate, close, beside a model that stays."""
+    other = fixture_of("mlp")
+    inputs, expected = other.calls[0]
+    with runtime.load(other.path, device) as alive:
+
+        def cycle():
+            with TextGenerator(folder, device) as model:
+                model.generate("w1 w2 w3", max_tokens=5)
+            np.testing.assert_allclose(alive.forward(*inputs)[0], expected[0], atol=1e-5)
+
+        for _ in range(8):
+            cycle()
+        memory, files, threads = resident_bytes(), open_files(), threading.active_count()
+        report = alive.memory_report()
+        for _ in range(20):
+            cycle()
+        assert resident_bytes() - memory < 4 * MB
+        assert open_files() <= files
+        assert threading.active_count() == threads
+        assert alive.memory_report() == report
+
+
+@pytest.mark.gpu
+def test_lost_device(folder):
+    """Every later call says so; other sessions and new ones live."""
+    other = TextGenerator(folder, "webgpu")
+    expected = other.generate("w1 w2 w3", max_tokens=4).ids
+    model = TextGenerator(folder, "webgpu")
+    steps = model.stream("w1 w2 w3")
+    assert next(steps).id == expected[0]
+    model.session._native._destroy_device()
+    with pytest.raises(errors.DeviceLostError, match="lost"):
+        next(steps)
+    ids = np.array([[1]]), np.array([0])
+    for call in (lambda: model.generate("w1"), lambda: model.session.forward(*ids), model.session.reset):
+        with pytest.raises(errors.DeviceLostError):
+            call()
+    model.close()
+    other.reset()
+    assert other.generate("w1 w2 w3", max_tokens=4).ids == expected
+    with TextGenerator(folder, "webgpu") as again:
+        assert again.generate("w1 w2 w3", max_tokens=4).ids == expected
+
+
+@pytest.mark.gpu
+def test_device_lost_beside_a_running_thread(folder):
+    """Of a loop in another thread: the next call ends with the error."""
+    model = TextGenerator(folder, "webgpu")
+    failures = []
+
+    def work():
+        try:
+            while True:
+                model.generate("w1 w2 w3", max_tokens=8)
+        except errors.ExecuTorchWebGPUError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.3)
+    model.session._native._destroy_device()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    assert [type(f) for f in failures] == [errors.DeviceLostError]
