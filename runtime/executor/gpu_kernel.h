@@ -17,32 +17,35 @@ namespace etwgpu {
 
 /// What the device offers, as far as the choice of kernels may depend on it.
 struct GpuCapabilities {
-  bool f16 = false;              // shader-f16
+  bool f16 = false;  // shader-f16
   bool subgroups = false;
   uint32_t subgroup_min = 0, subgroup_max = 0;
   bool subgroup_matrix = false;
   uint32_t max_invocations = 256;
   uint32_t max_workgroup_bytes = 16384;
   uint32_t max_storage_buffers = 8;
-  uint32_t max_workgroups = 65535;        // per dimension
+  uint32_t max_workgroups = 65535;  // per dimension
   uint64_t max_binding_bytes = 128 << 20;
   uint64_t max_buffer_bytes = 256 << 20;
   std::string vendor, architecture, description;
+  bool software = false;  // the adapter is the CPU
+  bool narrow() const { return software || (subgroups && subgroup_max <= 8); }
 };
 
-/// A WGSL file and what its `${NAME}` / `#if NAME` are replaced by: the key of a pipeline is this struct and nothing else.
-/// Names used in the file but not defined here are errors; so are names defined but unused.
+/// A WGSL file and what its `${NAME}` / `#if NAME` are replaced by: the key of a pipeline is this struct and nothing
+/// else. Names used in the file but not defined here are errors; so are names defined but unused.
 struct WgslVariant {
-  std::string file;    // relative to runtime/operators, "matmul/gemv_int4.wgsl"; empty: `source` is generated text
+  std::string file;  // relative to runtime/operators, "matmul/gemv_int4.wgsl"; empty: `source` is generated text
   std::string source;
   std::map<std::string, std::string> defines;
-  std::string name;    // readable: dtype, operator, tile, tier: "f32_linear_q4_gemv_r4_subgroups"
+  std::string name;  // readable: dtype, operator, tile, tier: "f32_linear_q4_gemv_r4_subgroups"
   friend bool operator==(const WgslVariant&, const WgslVariant&) = default;
   friend bool operator<(const WgslVariant& a, const WgslVariant& b) {
     return std::tie(a.file, a.source, a.defines) < std::tie(b.file, b.source, b.defines);
   }
 };
-/// Expands includes (`#include "common/reduce.wgsl"`), conditions (`#if A`, `#if !A`, `#if A == B`, `#else`, `#endif`) and
+/// Expands includes (`#include "common/reduce.wgsl"`), conditions (`#if A`, `#if !A`, `#if A == B`, `#else`, `#endif`)
+/// and
 /// `${NAME}`. `#enable`-like directives (`enable f16;`) are plain WGSL under a condition.
 Result<std::string> expandWgsl(const WgslVariant& variant);
 
@@ -50,9 +53,9 @@ enum class Access : uint8_t { read, read_write };
 enum class Part : uint8_t { data, quant_words, quant_constants };
 
 /// Binding i of group 0 is the i-th entry; the parameters, if any, are `var<uniform>` at the binding after the last.
-/// Inputs and constants are bound `read`, outputs, scratch and states `read_write` (a state may be `read` where the kernel
-/// doesn't write it). One value is bound once per dispatch: reuse the slot where two arguments are the same value
-/// (gpu_kernel helpers do this: see DispatchBuilder::bind).
+/// Inputs and constants are bound `read`, outputs, scratch and states `read_write` (a state may be `read` where the
+/// kernel doesn't write it). One value is bound once per dispatch: reuse the slot where two arguments are the same
+/// value (gpu_kernel helpers do this: see DispatchBuilder::bind).
 struct Binding {
   ValueId value = kNoValue;
   Access access = Access::read;
@@ -78,8 +81,8 @@ struct DispatchCondition {
 struct DispatchSpec {
   WgslVariant kernel;
   std::vector<Binding> bindings;
-  std::vector<Param> params;               // at most 64 words (256 bytes)
-  std::array<ExprId, 3> workgroups;        // a zero in any of them: skipped
+  std::vector<Param> params;         // at most 64 words (256 bytes)
+  std::array<ExprId, 3> workgroups;  // a zero in any of them: skipped
   DispatchCondition when;
 };
 
@@ -123,8 +126,8 @@ class GpuRegistry {
   virtual void add(std::string_view op, GpuPlanFunction plan) = 0;
 };
 
-/// Bytes of a value in GPU memory: i64 and bool take 4 bytes an element, 8-bit types are padded to words, f32 intermediates
-/// and states take 2 under Precision::f16.
+/// Bytes of a value in GPU memory: i64 and bool take 4 bytes an element, 8-bit types are padded to words, f32
+/// intermediates and states take 2 under Precision::f16.
 uint64_t gpuBytes(const Graph& graph, ValueId value, Precision precision);
 /// "f32", "f16", "i32", "u32": the WGSL element type of a value's buffer.
 std::string_view gpuStorageType(const Graph& graph, ValueId value, Precision precision);

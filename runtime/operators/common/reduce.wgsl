@@ -10,9 +10,10 @@ fn workgroupSum(value: f32, li: u32, sg_size: u32) -> f32 {
   workgroupBarrier();  // the array may still be read by a reduction before
   if (li % sg_size == 0u) { reduce_partial[li / sg_size] = partial; }
   workgroupBarrier();
+  // every subgroup adds up all partial sums, so that none waits for another
   var sum = 0.0;
-  for (var i = 0u; i < (${WG}u + sg_size - 1u) / sg_size; i++) { sum += reduce_partial[i]; }
-  return sum;
+  for (var i = li % sg_size; i < (${WG}u + sg_size - 1u) / sg_size; i += sg_size) { sum += reduce_partial[i]; }
+  return subgroupAdd(sum);
 }
 fn workgroupMax(value: f32, li: u32, sg_size: u32) -> f32 {
   let partial = subgroupMax(value);
@@ -20,8 +21,8 @@ fn workgroupMax(value: f32, li: u32, sg_size: u32) -> f32 {
   if (li % sg_size == 0u) { reduce_partial[li / sg_size] = partial; }
   workgroupBarrier();
   var result = reduce_partial[0];
-  for (var i = 1u; i < (${WG}u + sg_size - 1u) / sg_size; i++) { result = max(result, reduce_partial[i]); }
-  return result;
+  for (var i = li % sg_size; i < (${WG}u + sg_size - 1u) / sg_size; i += sg_size) { result = max(result, reduce_partial[i]); }
+  return subgroupMax(result);
 }
 #else
 fn workgroupSum(value: f32, li: u32, sg_size: u32) -> f32 {

@@ -143,7 +143,7 @@ Status describeGemv(GpuPlanContext& c, const Linear& l, const PartOfColumns& par
   DispatchBuilder b(c, "matmul/gemv.wgsl", {});
   describeCommon(b, c, l, *kernel, part);
   b.rename(kernelName(b, l, *kernel));
-  const GemvSize size = gemvSize({l.rows_w, l.k, l.weights, l.glu});
+  const GemvSize size = gemvSize({l.rows_w, l.k, l.weights, l.glu, c.caps.narrow()});
   b.define("WG", size.invocations);
   b.define("TEAM", size.team);
   b.define("UNIT", l.weights == Weights::int4 ? 8 : l.k % 4 == 0 ? 4 : 1);
@@ -177,9 +177,10 @@ Status planLinear(GpuPlanContext& c, Linear l) {
   const Bounds m = c.exprs.bounds(l.m);
   for (const PartOfColumns& part : parts) {
     if (m.min <= kGemvMaxRows) ETWGPU_TRY(describeGemv(c, l, part));
-    if (m.max > kGemvMaxRows && m.min < kLargeTileMinRows)
-      ETWGPU_TRY(describeGemm(c, l, part, false, kGemvMaxRows + 1, kLargeTileMinRows - 1));
-    if (m.max >= kLargeTileMinRows) ETWGPU_TRY(describeGemm(c, l, part, true, kLargeTileMinRows, INT64_MAX));
+    const int64_t large_from = c.caps.narrow() ? INT64_MAX : kLargeTileMinRows;
+    if (m.max > kGemvMaxRows && m.min < large_from)
+      ETWGPU_TRY(describeGemm(c, l, part, false, kGemvMaxRows + 1, large_from - 1));
+    if (m.max >= large_from) ETWGPU_TRY(describeGemm(c, l, part, true, large_from, INT64_MAX));
   }
   return {};
 }

@@ -33,6 +33,9 @@ struct Problem {
   int64_t n = 0, k = 0;  // upper bounds; n counts rows of W (2F with a gate)
   Weights weights = Weights::plain;
   bool glu = false;
+  /// Software adapters and subgroups of at most 8 lanes: barriers and shuffles cost more than they save, pipelines
+  /// compile slowly. Few lanes a sum, one size of tile.
+  bool narrow = false;
 };
 /// Up to this many rows of x the GEMV kernel runs, once a row.
 constexpr int64_t kGemvMaxRows = 4;
