@@ -11,6 +11,7 @@
 #include "runtime/operators/matmul/matmul.h"
 #include "runtime/operators/normalization/normalization.h"
 #include "tests/cpp/kernel_cases.h"
+#include "tests/cpp/vision_cases.h"
 
 namespace etwgpu::testing {
 namespace {
@@ -134,11 +135,16 @@ struct Variants {
   std::set<WgslVariant> all;
   std::set<std::string> names;
 };
+std::vector<KernelCase> allCases() {
+  std::vector<KernelCase> cases = kernelCases(), vision = visionCases();
+  std::move(vision.begin(), vision.end(), std::back_inserter(cases));
+  return cases;
+}
 Variants allVariants() {
   Variants v;
   for (Tier tier : {Tier::baseline, Tier::subgroups})
     for (Precision precision : {Precision::f32, Precision::f16})
-      for (KernelCase& c : kernelCases()) {
+      for (KernelCase& c : allCases()) {
         const auto dispatches = planCase(c, device(tier, true), options(precision, tier));
         EXPECT_TRUE(dispatches.ok()) << c.name << ": " << dispatches.status().message();
         if (!dispatches.ok()) continue;

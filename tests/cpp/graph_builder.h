@@ -217,10 +217,11 @@ struct BuilderSizes : NamedDataSizes {
   const GraphBuilder& builder;
 };
 
-/// A Llama-like decoder of `layers` layers as the exporter writes it: dim 16, heads 4 × 8 with 2 of keys and values,
-/// cache of 16 positions, vocabulary 32; inputs x f32 [1, S, 16] and start i64 [1], output logits of the last token.
-inline GraphBuilder decoder(int layers, int window = 0) {
-  constexpr int kDim = 16, kHeads = 4, kKv = 2, kWidth = 8, kCache = 16, kFfn = 24, kVocab = 32;
+/// A Llama-like decoder of `layers` layers as the exporter writes it: dim 16, `query_heads` × 8 with `kv_heads` of keys
+/// and values, cache of 16 positions, vocabulary 32; inputs x f32 [1, S, 16] and start i64 [1], output logits of the
+/// last token.
+inline GraphBuilder decoder(int layers, int window = 0, int query_heads = 4, int kv_heads = 2) {
+  constexpr int kDim = 16, kWidth = 8, kCache = 16, kFfn = 24, kVocab = 32;
   GraphBuilder b;
   const ExprId s = b.symbol("s", 1, 15, 0, 1);
   ValueId x = b.input("x", DType::f32, {1, s, kDim});
@@ -268,24 +269,25 @@ inline GraphBuilder decoder(int layers, int window = 0) {
                                     b.binary("mul", a, part[1], name + "as", half), name + "h", half);
       return b.node("aten.cat.default", {std::vector<ValueId>{low, high}, b.i(-1)}, name + "r", {1, count, s, kWidth});
     };
-    const ValueId q = rotate(heads("q", kHeads), n + "q", kHeads), k = rotate(heads("k", kKv), n + "k", kKv),
-                  v = heads("v", kKv);
+    const ValueId q = rotate(heads("q", query_heads), n + "q", query_heads),
+                  k = rotate(heads("k", kv_heads), n + "k", kv_heads), v = heads("v", kv_heads);
     const auto write = [&](const char* name, ValueId new_rows) {
-      const ValueId cache = b.state(n + name, {1, kKv, kCache, kWidth});
+      const ValueId cache = b.state(n + name, {1, kv_heads, kCache, kWidth});
       const ValueId put = b.node("aten.index_put.default", {cache, std::vector<ValueId>{-1, -1, pos}, new_rows, false},
-                                 n + name + "put", {1, kKv, kCache, kWidth});
+                                 n + name + "put", {1, kv_heads, kCache, kWidth});
       b.mutate(cache, put);
       return put;
     };
     const ValueId kc = write("kc", k), vc = write("vc", v);
     const ValueId y = b.node("aten.scaled_dot_product_attention.default", {q, kc, vc, mask, 0.0, false, 0.25, true},
-                             n + "sdpa", {1, kHeads, s, kWidth});
-    const ValueId yp = b.node("aten.permute_copy.default", {y, b.is({0, 2, 1, 3})}, n + "yp", {1, s, kHeads, kWidth});
+                             n + "sdpa", {1, query_heads, s, kWidth});
+    const ValueId yp =
+        b.node("aten.permute_copy.default", {y, b.is({0, 2, 1, 3})}, n + "yp", {1, s, query_heads, kWidth});
     const ValueId yc = b.node("dim_order_ops._clone_dim_order.default", {yp, false, b.is({0, 1, 2, 3})}, n + "yc",
-                              {1, s, kHeads, kWidth});
-    const ValueId yv =
-        b.node("aten.view_copy.default", {yc, b.is({1, s, kHeads * kWidth})}, n + "yv", {1, s, kHeads * kWidth});
-    x = b.binary("add", x, b.linear(yv, weight("o", kDim, kHeads * kWidth), n + "o", {1, s, kDim}), n + "x1",
+                              {1, s, query_heads, kWidth});
+    const ValueId yv = b.node("aten.view_copy.default", {yc, b.is({1, s, query_heads * kWidth})}, n + "yv",
+                              {1, s, query_heads * kWidth});
+    x = b.binary("add", x, b.linear(yv, weight("o", kDim, query_heads * kWidth), n + "o", {1, s, kDim}), n + "x1",
                  {1, s, kDim});
     const ValueId h2 = b.rmsNorm(x, b.constant(n + "n2.w", {kDim}), kDim, n + "n2", {1, s, kDim});
     const ValueId gate = b.linear(h2, weight("gate", kFfn, kDim), n + "gate", {1, s, kFfn});

@@ -129,6 +129,20 @@ TEST(Pipeline, DecoderLayerIsSixNodes) {
   }
 }
 
+// Heads of one are swapped by no permute: canonicalise made an alias of it.
+TEST(Pipeline, OneHeadIsFusedToo) {
+  const auto shape = [](int heads, int kv_heads) {
+    GraphBuilder b = testing::decoder(1, 0, heads, kv_heads);
+    EXPECT_TRUE(runPasses(b.graph).ok());
+    std::string ops;
+    for (const Node& n : b.graph.nodes) ops += n.op + "\n";
+    return ops;
+  };
+  const std::string usual = shape(4, 2);
+  EXPECT_EQ(shape(4, 1), usual);
+  EXPECT_EQ(shape(1, 1), usual);
+}
+
 TEST(Pipeline, ValidWithAnyPassDisabled) {
   std::vector<std::string> disabled{"", "all"};
   for (const Pass& pass : passTable()) disabled.emplace_back(pass.name);
@@ -202,6 +216,14 @@ TEST(RopeCacheWrite, CatWhereWeightsDoNotJoin) {
   });
   EXPECT_TRUE(contains(text, "0.q+0.k+0.v: f32[1, s, 64] = aten.cat.default([0.q, 0.k, 0.v], 2)")) << text;
   EXPECT_TRUE(contains(text, "rope_cache_write")) << text;
+}
+
+TEST(RopeCacheWrite, NotWhereAKeyHeadIsReadElsewhere) {
+  GraphBuilder b = testing::decoder(1, 0, 4, 1);
+  b.output(b.node("aten.neg.default", {std::get<ValueId>(nodeNamed(b, "0.kp").args[0])}, "other",
+                  {1, b.graph.value(nodeNamed(b, "0.kp").outputs[0]).dims[2], 1, 8}));
+  rewrite(b.graph, {canonicalise, stateMutations, fuseCachedAttention, fuseRopeCacheWrite});
+  EXPECT_FALSE(contains(nodesText(b.graph), "rope_cache_write")) << nodesText(b.graph);
 }
 
 TEST(Linear, ActivationAndResidual) {

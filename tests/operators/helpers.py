@@ -143,6 +143,6 @@ def check(
 
 
 def check_gpu(tmp_path, model, calls, dynamic_shapes=None, example=None, tiers=TIERS, precisions=("f32",), **options):
-    """check() on the GPU at these tiers and precisions, and on the CPU."""
+    """check() on the GPU at these tiers and precisions, and on the CPU with passes and without."""
     runs = [Run(tier=tier, precision=precision) for precision in precisions for tier in tiers]
-    check(tmp_path, model, calls, dynamic_shapes, example, [*runs, *CPU], **options)
+    check(tmp_path, model, calls, dynamic_shapes, example, [*runs, *CPU, WITHOUT_PASSES[1]], **options)

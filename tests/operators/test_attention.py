@@ -50,7 +50,9 @@ class Cached(nn.Module):
         return self.layer(x, positions, self.rotary[positions], mask)
 
 
-@pytest.mark.parametrize(("heads", "kv_heads", "d", "length"), [(9, 3, 64, 160), (4, 4, 16, 64), (4, 2, 128, 64)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "d", "length"), [(9, 3, 64, 160), (4, 4, 16, 64), (4, 2, 128, 64), (2, 1, 128, 64)]
+)
 @pytest.mark.parametrize("precision", ["f32", "f16"])
 def test_cached_layer(tmp_path, heads, kv_heads, d, length, precision):
     """Prefill, decode over the border of a part, chunks; at most 7 dispatches a layer when decoding."""

@@ -3,7 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from operators.helpers import HALF, check
+from executorch_webgpu.errors import ExecuTorchWebGPUError
+from executorch_webgpu.partitioner import WebGPUPartitioner
+from export.make_fixtures import lower
+from operators.helpers import CPU, HALF, Function, Run, check
 from torch.export import Dim
 
 pytestmark = pytest.mark.gpu
@@ -98,6 +101,19 @@ def test_fill(tmp_path):
     torch.manual_seed(4)
     calls = [(torch.randn(n, 3), torch.tensor([k])) for n, k in ((4, 5), (1, -3), (300, 1 << 20))]
     check(tmp_path, fills, calls, ({0: Dim("n", min=1, max=300)}, None))
+
+
+@pytest.mark.parametrize("run", [Run(), *CPU], ids=str)
+def test_size_beyond_the_maximum(tmp_path, run):
+    program = lower(
+        Function(lambda x: x * 2), (torch.randn(3, 2),), (({0: Dim("n", min=1, max=5)},),), WebGPUPartitioner()
+    )
+    path = tmp_path / "model.pte"
+    path.write_bytes(program.buffer)
+    session = run.session(path)
+    with pytest.raises(ExecuTorchWebGPUError, match="6"):
+        session.forward(torch.randn(6, 2))
+    assert session.forward(torch.ones(5, 2))[0].sum() == 20
 
 
 def test_half(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from executorch_webgpu.quantization import QuantizedLinear, QuantizedWeight
-from operators.helpers import Function, check_gpu
+from operators.helpers import Function, check, check_gpu
 from torch import nn
 from torch.export import Dim
 
@@ -91,6 +91,21 @@ PRODUCTS = [
 def test_products(tmp_path, a, b):
     torch.manual_seed(5)
     check_gpu(tmp_path, Function(torch.matmul), [(torch.randn(a), torch.randn(b))], tiers=["baseline"])
+
+
+def test_computed_weights(tmp_path):
+    torch.manual_seed(7)
+
+    def products(x, w, b, v):
+        return (
+            F.linear(x, w, b),
+            F.linear(x * 2, w),
+            torch.matmul(x, v),
+            torch.mm(x[0], w.t()),
+            torch.bmm(x, x.transpose(1, 2)),
+        )
+
+    check(tmp_path, products, [(torch.randn(2, 5, 7), torch.randn(9, 7), torch.randn(9), torch.randn(7))])
 
 
 def test_addmm(tmp_path):

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from operators.helpers import check_gpu
+import torch.nn.functional as F
+from operators.helpers import check, check_gpu
 from torch import nn
 from torch.export import Dim
 
@@ -50,3 +51,14 @@ def test_groups(tmp_path, shape, groups):
 def test_batch_norm(tmp_path):
     torch.manual_seed(3)
     check_gpu(tmp_path, randomize(nn.BatchNorm2d(6)), [(torch.randn(2, 6, 5, 7),)], tiers=["baseline"])
+
+
+def test_given_weights(tmp_path):
+    """Weights that are inputs, and none at all; also without graph passes on the GPU."""
+    torch.manual_seed(4)
+
+    def norms(x, w, b, image):
+        z = [F.rms_norm(x, (7,), w, 1e-5), F.rms_norm(x, (7,)), F.layer_norm(x, (7,), w, b), F.layer_norm(x, (7,))]
+        return (*z, F.group_norm(image, 3), F.group_norm(image, 2, b[:6], w[:6]))
+
+    check(tmp_path, norms, [(torch.randn(2, 5, 7), torch.randn(7), torch.randn(7), torch.randn(2, 6, 3, 5))])

@@ -9,6 +9,8 @@
 #include <mutex>
 
 #include "runtime/bindings/python/upload_source.h"
+#include "runtime/executor/cpu_kernel.h"
+#include "runtime/executor/gpu_kernel.h"
 #include "runtime/executor/session.h"
 #include "runtime/llm/generator.h"
 #include "runtime/program/sources.h"
@@ -268,8 +270,9 @@ class NativeSession {
     if (!session_) throw RuntimeFailure({Code::invalid_argument, "the session is closed"});
     return *session_;
   }
-  /// For tests: as a driver reset would.
+  /// For tests: as a driver reset would, between two calls.
   void destroyDevice() {
+    const nb::gil_scoped_release release;
     const std::lock_guard lock(mutex_);
     if (device_) device_->destroy();
   }
@@ -421,6 +424,14 @@ NB_MODULE(_native, m) {
       },
       "get_proc_address"_a);
   m.def("inspect", &inspect, "path"_a, "data_files"_a);
+  m.def(
+      "kernel_names",
+      [](const std::string& device) {
+        std::vector<std::string> names;
+        for (const auto name : device == "cpu" ? cpuKernelNames() : gpuKernelNames()) names.emplace_back(name);
+        return names;
+      },
+      "device"_a);
   m.def("error_codes", [] {
     std::vector<std::string> names;
     for (int i = 0; i < kCodeCount; ++i) names.emplace_back(codeName(Code(i)));

@@ -4,8 +4,8 @@
 //   state_index_put(K, 2, pos, k); state_index_put(V, 2, pos, v); cached_attention(permute(q, [0, 2, 1, 3]), K, V,
 //   start) → qkv = linear(x, [Wq; Wk; Wv]);  q = rope_cache_write(qkv, table, start, K, V);  cached_attention(q, K, V,
 //   start)
-// with heads(y) = permute(view(y, [1, S, H, D]), [0, 2, 1, 3]), pos = arange(S) + start, c, s = table[pos][:, 0], [:,
-// 1] and
+// with heads(y) = permute(view(y, [1, S, H, D]), [0, 2, 1, 3]) (a view where H or S is 1), pos = arange(S) + start, c,
+// s = table[pos][:, 0], [:, 1] and
 //   rotate(x) = cat([a c - b s, b c + a s], -1), a, b = halves of x.
 // Where the weights cannot be joined, the three results are (cat).
 #include <algorithm>
@@ -24,7 +24,8 @@ struct Heads {
 };
 struct Rotated {
   ValueId table = kNoValue, positions = kNoValue;
-  ValueId source = kNoValue;  // [1, H, S, D] before the rotation
+  ValueId source = kNoValue;     // [1, H, S, D] before the rotation
+  std::vector<int32_t> readers;  // nodes that read the source
 };
 
 class RopeMatcher {
@@ -40,9 +41,8 @@ class RopeMatcher {
     const Node &kp = g_.nodes[size_t(k_put)], &vp = g_.nodes[size_t(v_put)];
 
     const ValueId q_in = tensorArg(node, kAttentionQ);
-    const Node* q_permute = headsPermute(q_in);
-    if (!q_permute || !index_.usedOnce(q_in)) return;
-    const auto q = rotated(tensorArg(*q_permute, 0)), k = rotated(tensorArg(kp, kStateIndexPutValue));
+    if (!index_.usedOnce(q_in)) return;
+    const auto q = rotated(unswapped(q_in)), k = rotated(tensorArg(kp, kStateIndexPutValue));
     if (!q || !k || q->table != k->table || q->positions != k->positions) return;
     const ValueId positions = q->positions;
     for (const Node* put : {&kp, &vp}) {
@@ -51,7 +51,8 @@ class RopeMatcher {
     }
     if (positionsStart(g_, index_, positions) != g_.storage(start)) return;
 
-    const auto hq = heads(q->source), hk = heads(k->source), hv = heads(tensorArg(vp, kStateIndexPutValue));
+    const auto hq = heads(q->source, q->readers), hk = heads(k->source, k->readers),
+               hv = heads(tensorArg(vp, kStateIndexPutValue), {v_put});
     if (!hq || !hk || !hv || hk->heads != hv->heads) return;
     const std::vector<ExprId> kd = g_.value(k_cache).dims;
     const ExprId width = kd[3];
@@ -104,24 +105,39 @@ class RopeMatcher {
     return n;
   }
 
-  std::optional<Heads> heads(ValueId v) const {
-    const Node* permute = headsPermute(v);
-    if (!permute) return {};
-    const ValueId split = tensorArg(*permute, 0);  // [1, S, H, D], a view of [1, S, H · D]
+  /// The value whose dimensions 1 and 2 are exchanged in v [1, A, B, D]: the permute's argument, or, where A or B is 1
+  /// and canonicalise made the permute an alias, the value with these bytes. kNoValue if v is nothing of that.
+  ValueId unswapped(ValueId v) const {
+    if (const Node* permute = headsPermute(v)) return tensorArg(*permute, 0);
+    const std::vector<ExprId>& d = g_.value(v).dims;
+    const bool in_place = d.size() == 4 && (g_.exprs.isConstant(d[1], 1) || g_.exprs.isConstant(d[2], 1));
+    return in_place ? g_.storage(v) : kNoValue;
+  }
+
+  /// v [1, H, S, D], read by `readers` alone where no permute stands before them.
+  std::optional<Heads> heads(ValueId v, const std::vector<int32_t>& readers) const {
+    const ValueId split = unswapped(v);  // [1, S, H, D], a view of [1, S, H · D]
+    if (split == kNoValue) return {};
     const ValueId flat = g_.storage(split);
     const int32_t linear = index_.producer(flat);
     if (linear < 0 || g_.nodes[size_t(linear)].op != "aten.linear.default" || editor_.erased(linear)) return {};
-    if (!index_.usedOnce(flat)) return {};  // the permuted heads are read twice, the linear by its permute alone
-    const std::vector<ExprId>&s = g_.value(split).dims, &f = g_.value(flat).dims;
-    const bool fits = s.size() == 4 && f.size() == 3 && g_.exprs.isConstant(s[0], 1) && s[0] == f[0] && s[1] == f[1] &&
-                      g_.exprs.isConstant(s[2]) && g_.value(flat).dtype == DType::f32;
+    // the permuted heads are read twice, the linear by its permute alone
+    const bool permuted = headsPermute(v) != nullptr;
+    const auto known = [&](int32_t user) { return std::find(readers.begin(), readers.end(), user) != readers.end(); };
+    const std::vector<int32_t>& users = index_.users(flat);
+    if (permuted ? !index_.usedOnce(flat) : index_.leavesGraph(flat) || !std::all_of(users.begin(), users.end(), known))
+      return {};
+    const std::vector<ExprId>&d = g_.value(v).dims, &f = g_.value(flat).dims;
+    const bool fits = d.size() == 4 && f.size() == 3 && g_.exprs.isConstant(d[0], 1) && d[0] == f[0] && d[2] == f[1] &&
+                      g_.exprs.isConstant(d[1]) && g_.value(flat).dtype == DType::f32;
     if (!fits) return {};
-    return Heads{linear, g_.exprs.constantValue(s[2])};
+    return Heads{linear, g_.exprs.constantValue(d[1])};
   }
 
   /// x · table part: mul(slice of source, select of the table) in either order.
   struct Product {
     ValueId source = kNoValue, rows = kNoValue;
+    int32_t slice = -1;
     bool upper_half = false;
     int64_t part = 0;  // 0: cosine, 1: sine
   };
@@ -140,6 +156,7 @@ class RopeMatcher {
     const Node* slice = index_.produced(v, "aten.slice_copy.Tensor");
     if (!slice) return false;
     p.source = tensorArg(*slice, 0);
+    p.slice = index_.producer(v);
     if (p.source == kNoValue) return false;
     const std::vector<ExprId>& dims = g_.value(p.source).dims;
     const size_t rank = dims.size();
@@ -171,6 +188,7 @@ class RopeMatcher {
   }
 
   std::optional<Rotated> rotated(ValueId v) const {
+    if (v == kNoValue) return {};
     const Node* cat = index_.produced(v, "aten.cat.default");
     if (!cat || cat->args.size() < 2) return {};
     const auto* parts = std::get_if<std::vector<ValueId>>(&cat->args[0]);
@@ -194,7 +212,7 @@ class RopeMatcher {
     if (!indices || indices->size() != 1 || (*indices)[0] == kNoValue) return {};
     const std::vector<ExprId>& td = g_.value(tensorArg(*rows, 0)).dims;
     if (td.size() != 3 || !g_.exprs.isConstant(td[1], 2)) return {};
-    return Rotated{tensorArg(*rows, 0), (*indices)[0], ac->source};
+    return Rotated{tensorArg(*rows, 0), (*indices)[0], ac->source, {ac->slice, bs->slice, bc->slice, as->slice}};
   }
 
   /// One linear of all rows where x and the schemes agree, else the concatenated results.
