@@ -152,6 +152,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"executorch-webgpu: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # `… | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except ModuleNotFoundError as error:
         name = (error.name or "").split(".")[0]
         hint = "" if name == "executorch_webgpu" else f": pip install {name}"

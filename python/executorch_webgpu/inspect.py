@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,52 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} × {count}" for name, count in ordered)
 
 
+def _wrapped(label: str, text: str, indent: str) -> list[str]:
+    """`label text` in lines that fit the terminal, the later ones indented; names are not broken."""
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    joined = text.replace(" × ", "\u00a0×\u00a0")  # a name and its count stay together
+    lines = textwrap.wrap(
+        f"{label} {joined}",
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace("\u00a0", " ") for line in lines]
+
+
+def why_on_cpu(call: dict[str, Any], delegates: int) -> str | None:
+    """Why a kernel call of an inspected program is in no delegate, as far as the program tells; None for operators that
+    belong to the program, such as arithmetic on its sizes."""
+    if call["served_by"] == "primitive":
+        return None
+    from executorch_webgpu.operators.registry import load_operators
+
+    listed = load_operators().get(call["kernel"])
+    if listed is None:
+        return f"no GPU kernel: {call['kernel']} is not in schema/operators.yaml"
+    allowed = listed.dtypes.union(*listed.arg_dtypes.values())
+    dtypes = sorted({t["dtype"] for t in call["tensors"]} - allowed)
+    if dtypes:
+        return f"no GPU kernel for {', '.join(dtypes)}: supported are {', '.join(sorted(allowed))}"
+    rank = max((t["rank"] for t in call["tensors"]), default=0)
+    if rank > listed.max_rank:
+        return f"rank {rank}: GPU kernels take up to {listed.max_rank}"
+    if not delegates:
+        return "no delegate in this program: was it exported with WebGPUPartitioner?"
+    return "refused at export for its arguments or neighbours: WebGPUPartitioner.report() told why"
+
+
+def explain(report: dict[str, Any]) -> dict[str, Any]:
+    """Adds `why` to the kernel calls of a report."""
+    for method in report["methods"]:
+        for instruction in method["instructions"]:
+            if instruction["kind"] == "kernel":
+                instruction["why"] = why_on_cpu(instruction, len(method["delegates"]))
+    return report
+
+
 def _delegate(index: int, delegate: dict[str, Any]) -> list[str]:
     lines = [f"  delegate {index}: {delegate['id']}, payload {_bytes(delegate['payload_bytes'])}"]
     if "error" in delegate:
@@ -48,9 +96,9 @@ def _delegate(index: int, delegate: dict[str, Any]) -> list[str]:
     lines.append(f"    made by {delegate['exporter']}; {delegate['nodes']} nodes")
     for symbol in delegate["symbols"]:
         lines.append(f"    {symbol['name']} from {symbol['min']} to {symbol['max']}")
-    lines.append(f"    operators: {_counts(delegate['operators'])}")
+    lines += _wrapped("operators:", _counts(delegate["operators"]), "    ")
     if "fused_operators" in delegate:
-        lines.append(f"    after fusion: {_counts(delegate['fused_operators'])}")
+        lines += _wrapped("after fusion:", _counts(delegate["fused_operators"]), "    ")
     rows = [(s, f"{w['tensors']} tensors", _bytes(w["bytes"])) for s, w in delegate["weights"].items()]
     if rows:
         lines.append("    weights:")
@@ -63,6 +111,25 @@ def _delegate(index: int, delegate: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _kernel_calls(method: dict[str, Any]) -> list[str]:
+    """What runs on the CPU outside of delegates, and why."""
+    calls: dict[tuple[str, str, str | None], int] = {}
+    for i in method["instructions"]:
+        if i["kind"] == "kernel":
+            key = (i["operator"], i["served_by"], i["why"])
+            calls[key] = calls.get(key, 0) + 1
+    if not calls:
+        return []
+    served = {"nothing": "NO KERNEL", "kernel": "CPU kernel", "primitive": "primitive"}
+    reasons = {why for _, _, why in calls if why}
+    common = reasons.pop() if len(reasons) == 1 else None  # said once
+    rows = [
+        (op, f"× {n}", served[by], "" if why in (None, common) else why)
+        for (op, by, why), n in sorted(calls.items(), key=lambda item: item[0][:2])
+    ]
+    return ["  kernel calls on the CPU" + (f" ({common}):" if common else ":"), *_table(rows, "    ")]
+
+
 def _method(method: dict[str, Any]) -> list[str]:
     signature = f"({', '.join(map(_spec, method['inputs']))}) -> ({', '.join(map(_spec, method['outputs']))})"
     lines = [f"method {method['name']}{signature}"]
@@ -71,22 +138,15 @@ def _method(method: dict[str, Any]) -> list[str]:
         name = i["kind"] if i["kind"] != "kernel" else "kernel call"
         kinds[name] = kinds.get(name, 0) + 1
     lines.append(f"  instructions: {_counts(kinds) or 'none'}")
-    calls: dict[tuple[str, str], int] = {}
-    for i in method["instructions"]:
-        if i["kind"] == "kernel":
-            calls[i["operator"], i["served_by"]] = calls.get((i["operator"], i["served_by"]), 0) + 1
-    if calls:
-        lines.append("  kernel calls:")
-        served = {"nothing": "NO KERNEL", "kernel": "CPU kernel", "primitive": "primitive"}
-        lines += _table([(op, f"× {n}", served[by]) for (op, by), n in sorted(calls.items())], "    ")
+    lines += _kernel_calls(method)
     for k, delegate in enumerate(method["delegates"]):
         lines += _delegate(k, delegate)
     for island in method["islands"]:
         operators = ", ".join(island["operators"])
         copied = _bytes(island["bytes_copied"])
-        lines.append(
-            f"  island on the CPU, instructions {island['first']} to {island['last']}: {operators}; copies {copied}"
-        )
+        last = f" to {island['last']}" if island["last"] != island["first"] else ""
+        label = f"island on the CPU, instruction{'s' if last else ''} {island['first']}{last}, copies {copied}:"
+        lines += _wrapped(label, operators, "  ")
     if method["arenas"]:
         lines.append(f"  arenas on the host: {', '.join(map(_bytes, method['arenas']))}")
     return lines

@@ -134,7 +134,9 @@ class Session:
 
     def inspect(self) -> dict[str, Any]:
         """What is in the program: see `executorch-webgpu inspect`."""
-        return json.loads(self._native.inspect_json())
+        from executorch_webgpu.inspect import explain
+
+        return explain(json.loads(self._native.inspect_json()))
 
 
 def _get_proc_address() -> int:
@@ -207,4 +209,6 @@ def load(
 
 def inspect_program(path: str | os.PathLike, data: Iterable[str | os.PathLike] = ()) -> dict[str, Any]:
     """The report on a program, whether or not this runtime could run it: nothing but the program itself is read."""
-    return json.loads(_native.inspect(str(Path(path)), _data_files(data)))
+    from executorch_webgpu.inspect import explain
+
+    return explain(json.loads(_native.inspect(str(Path(path)), _data_files(data))))

@@ -1,5 +1,6 @@
 // Session::inspectJson:
-//   {file, file_bytes, methods: [{name, constant, inputs, outputs, values, arenas, instructions: [{kind, …}],
+//   {file, file_bytes, methods: [{name, constant, inputs, outputs, values, arenas, instructions: [{kind, operator,
+//     served_by, kernel, tensors: [{dtype, rank}]} | {kind, index, target?}],
 //     delegates: [{id, payload_bytes, error?, exporter, symbols, nodes, operators, fused_operators, weights,
 //     state_bytes, arena_bytes, arena_without_reuse, graph}], islands: [{first, last, operators, bytes_copied}]}],
 //    memory: {arenas, constants, weights, state}, missing_operators: {name: calls}, missing_data: [name]}
@@ -151,11 +152,28 @@ class Inspector {
       j_.field("operator", name.text());
       j_.field("served_by", op.primitive ? "primitive" : op.kernel ? "kernel" : "nothing");
       j_.field("kernel", op.primitive ? name.text() : functionalName(name.name, name.overload));
+      writeTensors(m, in);
     } else {
       j_.field("index", in.index);
       if (in.kind == InstructionKind::move || in.kind == InstructionKind::jump_false) j_.field("target", in.target);
     }
     j_.endObject();
+  }
+
+  /// Of a kernel call: what decides, with the operator, whether a delegate could have taken it.
+  void writeTensors(const Method& m, const Instruction& in) {
+    j_.key("tensors");
+    j_.beginArray();
+    for (int32_t arg : in.args) {
+      const auto* ref = std::get_if<TensorRef>(&m.values[size_t(arg)]);
+      if (!ref) continue;
+      const TensorInfo& tensor = m.tensors[size_t(ref->index)];
+      j_.beginObject();
+      j_.field("dtype", scalarTypeName(tensor.scalar_type));
+      j_.field("rank", uint64_t(tensor.sizes.size()));
+      j_.endObject();
+    }
+    j_.endArray();
   }
 
   void writeDelegate(const DelegateInfo& info, std::span<const uint8_t> payload) {

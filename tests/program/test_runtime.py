@@ -321,6 +321,38 @@ def test_inspect_shows_islands_and_schemes(fixture_of, capsys):
     assert "int4 group 32 affine" in text and "etwgpu.cached_attention × 2" in text
 
 
+class Mixed(torch.nn.Module):
+    """Three reasons to stay on the CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.linear(x).cumsum(0)
+        y = self.linear((y.double() * 2.0).float())
+        return self.linear(y.reshape(1, 1, 1, 1, 1, 4, 8).permute(6, 1, 2, 3, 4, 5, 0).reshape(8, 4).t() * 1.5)
+
+
+def test_inspect_says_why(tmp_path, capsys):
+    path = _write(tmp_path / "m.pte", _export(Mixed(), (torch.randn(4, 8),), partition=True).to_executorch())
+    (method,) = inspect_program(path)["methods"]
+    why = {i["operator"]: i["why"] for i in method["instructions"] if i["kind"] == "kernel"}
+    assert why["aten::cumsum.out"] == "no GPU kernel: aten.cumsum.default is not in schema/operators.yaml"
+    assert why["aten::mul.out"] == "no GPU kernel for f64: supported are f32, i32, i64"
+    assert why["aten::permute_copy.out"] == "rank 7: GPU kernels take up to 6"
+    assert inspect.main([str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "aten.cumsum.default is not in schema/operators.yaml" in text
+    assert max(map(len, text.splitlines())) <= 160
+
+
+def test_inspect_of_a_program_without_delegates(fixture_of):
+    (method,) = inspect_program(fixture_of("portable").path)["methods"]
+    why = {i["operator"]: i["why"] for i in method["instructions"]}
+    assert "exported with WebGPUPartitioner?" in why["aten::gelu.out"]
+
+
 def test_error_classes_cover_all_codes():
     from executorch_webgpu.native import _native
 
