@@ -4,6 +4,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/env.sh
 
-tools/models.sh
+tools/models.sh --demo
 samples=$(_etwgpu_find skimage/data coffee.png)
 exec node tools/demo.mjs ${samples:+--samples "$(dirname "$samples")"} "$@"
