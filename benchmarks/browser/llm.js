@@ -56,7 +56,14 @@ async function measure(name, options) {
     const prefill = median(runs.map((t) => (1000 * t.promptTokens) / t.prefillMs));
     const decode = median(runs.map((t) => (1000 * t.decodeTokens) / t.decodeMs));
     log(`${name} prompt ${length}: prefill ${prefill.toFixed(0)} tok/s, decode ${decode.toFixed(1)} tok/s`);
-    result.runs.push({ length, prefill, decode, decodeTokens: runs[0].decodeTokens, ids, counters: await session.counters() });
+    result.runs.push({
+      length,
+      prefill,
+      decode,
+      decodeTokens: runs[0].decodeTokens,
+      ids,
+      counters: await session.counters(),
+    });
   }
   result.memory = await session.memoryReport();
   if (query.has('profile')) {
