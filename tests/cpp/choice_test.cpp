@@ -91,6 +91,24 @@ TEST(Choice, GridsCoverTheShape) {
   EXPECT_THAT(workgroups(2, 129), ElementsAre(2, 3, 1));  // 128 columns, 64 rows
 }
 
+TEST(Choice, GridsBeyondADimensionAreFolded) {
+  KernelCase c{"relu", {}};
+  GraphBuilder& b = c.builder;
+  const ExprId m = b.symbol("m", 1, 30'000'001, 0, 0);
+  b.node("aten.relu.default", {b.value("x", DType::f32, {m}, ValueKind::intermediate)}, "y", {m});
+  const auto dispatches = planCase(c, device(Tier::baseline), options());
+  ASSERT_TRUE(dispatches.ok()) << dispatches.status().message();
+  ASSERT_EQ(dispatches->size(), 1u);
+  for (const int64_t count : {1, 256, 257, 65'535 * 256, 65'535 * 256 + 1, 30'000'001}) {
+    const auto size = [&](size_t i) {
+      return c.builder.graph.exprs.eval((*dispatches)[0].workgroups[i], std::vector<int64_t>{count});
+    };
+    EXPECT_GE(size(0) * size(1) * 256, count);
+    EXPECT_LE(std::max(size(0), size(1)), 65'535);
+    EXPECT_EQ(size(2), 1);
+  }
+}
+
 TEST(Choice, WeightsBeyondABindingAreSplit) {
   KernelCase c = linearCase("l", {.max_rows = 1, .n = 1500, .k = 256, .bits = 4});
   GpuCapabilities caps = device(Tier::baseline);

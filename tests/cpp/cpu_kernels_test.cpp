@@ -292,7 +292,7 @@ TEST(CpuElementwise, SpecialValues) {
   }
 }
 
-// Operators that exported programs reach in another form only (see UNREACHED in tests/operators/test_cpu_operators.py).
+// Operators that exported programs reach in another form only (see UNREACHED in tests/operators/test_registry.py).
 TEST(CpuKernels, OperatorsThatTheExporterRewrites) {
   HostTensor a = randomTensor({2, 1, 5, 7}, 1), b = randomTensor({3, 7, 4}, 2);
   TestCall product;
