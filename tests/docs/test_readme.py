@@ -1,0 +1,109 @@
+"""What the README and the other pages tell to do works: Python and shell are run, TypeScript is type-checked."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from executorch_webgpu import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "web/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for name, text in BLOCK.findall(page.read_text()) if name == language]
+
+
+def commands() -> list[list[str]]:
+    """Of all shell blocks, split into words, without comments."""
+    lines = [line for page in PAGES for block in blocks(page, "sh") for line in block.splitlines()]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder in which the README was followed up to its Python and inspect: models exported under its names."""
+    subprocess.run([ROOT / "tools/models.sh"], check=True, cwd=ROOT)
+    cache = Path(os.environ.get("ETWGPU_CACHE", Path.home() / ".cache/executorch-webgpu"))
+    folder = tmp_path_factory.mktemp("readme")
+    for words in commands():
+        if words[:2] == ["executorch-webgpu", "export"] and "--from" not in words:
+            (folder / words[words.index("--out") + 1]).symlink_to(cache / "models" / words[2])
+    return folder
+
+
+def run(words: list, folder: Path) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "python")}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_python_and_commands(folder):
+    """The Python blocks in order, then the commands on what they left."""
+    page = blocks(ROOT / "README.md", "python")
+    assert len(page) == 3
+    outputs = [run([sys.executable, "-c", block], folder) for block in page]
+    assert (folder / "model.pte").stat().st_size > 1000
+    assert "array(" in outputs[1] and outputs[2] == "The capital of France is Paris.\n"
+    count = 0
+    for program, *words in commands():
+        if program == "executorch-webgpu" and words[0] in ("inspect", "run"):
+            devices = ["--device", "cpu"] if words[0] == "run" else []
+            output = run([sys.executable, "-m", "executorch_webgpu.cli", *words, *devices], folder)
+            assert ("Paris" if words[0] == "run" else "WebGPUBackend") in output
+            count += 1
+    assert count == 3
+
+
+def test_export_commands_are_accepted():
+    exports = [words[1:] for words in commands() if words[:2] == ["executorch-webgpu", "export"]]
+    assert exports
+    for words in exports:
+        assert cli.parser().parse_args(words).recipe in cli.RECIPES
+
+
+def test_other_commands_exist():
+    """make targets; files that are sourced; nothing else but what is known."""
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for program, *words in commands():
+        if program == "make":
+            assert words[0] in targets, words
+        elif program == ".":
+            assert (ROOT / words[0]).is_file()
+        else:
+            assert program in ("executorch-webgpu", "pip"), program
+    for page in PAGES:
+        for target in re.findall(r"`make ([a-z-]+)`", page.read_text()):
+            assert target in targets, (page, target)
+
+
+def test_links_and_paths():
+    for page in PAGES:
+        text = page.read_text()
+        for link in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (page.parent / link).exists(), (page.name, link)
+        for path in re.findall(r"`((?:runtime|python|tests|tools|schema|web|docs)/[\w./-]+)`", text):
+            assert (ROOT / path).exists(), (page.name, path)
+
+
+@pytest.mark.parametrize("page", ["README.md", "web/README.md"])
+def test_typescript(tmp_path, page):
+    if not (ROOT / "web/dist/index.d.ts").exists() or not (ROOT / "node_modules/.bin/tsc").exists():
+        pytest.skip("web/dist is not built")
+    code = "\n".join(blocks(ROOT / page, "ts"))
+    assert "import" in code
+    (tmp_path / "block.ts").write_text(f"declare const pixels: Float32Array;\n{code}\nexport {{}};\n")
+    (tmp_path / "node_modules").symlink_to(ROOT / "node_modules")
+    options = "--noEmit --strict --skipLibCheck --target es2022 --module esnext --moduleResolution bundler"
+    libraries = ["--lib", "es2023,dom,dom.iterable,dom.asynciterable"]
+    command = [ROOT / "node_modules/.bin/tsc", *options.split(), *libraries, "block.ts"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
