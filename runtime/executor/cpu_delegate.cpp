@@ -300,7 +300,7 @@ std::vector<std::pair<DataSource*, ReadRequest>> CpuDelegate::takeReads() {
 Status CpuDelegate::prepare() {
   uint64_t bytes = 0;
   for (uint64_t b : plan_.arena_bytes) bytes += (b + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
-  ETWGPU_TRY(shared_->growArena(bytes));
+  if (Status s = shared_->growArena(bytes); !s.ok()) return {s.code(), s.message() + describeLargest(graph_, plan_)};
   for (const auto& s : states_)
     if (!s->initialised) s->reset();
   ready_ = true;

@@ -212,4 +212,22 @@ Result<MemoryPlan> planMemory(const Graph& graph, std::span<const ScratchUse> sc
   return total(by_time) < total(by_size) ? std::move(by_time) : std::move(by_size);
 }
 
+std::string describeLargest(const Graph& graph, const MemoryPlan& plan) {
+  ValueId largest = kNoValue;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < plan.placements.size(); ++i) {
+    if (plan.placements[i].arena < 0 || plan.placements[i].size <= bytes) continue;
+    largest = ValueId(i);
+    bytes = plan.placements[i].size;
+  }
+  if (largest == kNoValue) return "";
+  std::string what = "an input or scratch memory";
+  for (const Node& node : graph.nodes) {
+    for (ValueId output : node.outputs) {
+      if (output == largest) what = "the result of " + node.op + (node.name.empty() ? "" : " '" + node.name + "'");
+    }
+  }
+  return format("; the largest intermediate value, of %llu bytes, is %s", (unsigned long long)bytes, what.c_str());
+}
+
 }  // namespace etwgpu

@@ -1,6 +1,7 @@
 // Liveness and the arena plan of a graph's intermediates.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "runtime/graph/graph.h"
@@ -32,6 +33,9 @@ struct MemoryPlan {
   std::vector<uint64_t> arena_bytes;
   uint64_t sum_of_values = 0;          // what it would take without reuse
 };
+
+/// The placed value with the most bytes and who makes it, for messages; empty where nothing is placed.
+std::string describeLargest(const Graph& graph, const MemoryPlan& plan);
 
 /// Inputs of the graph are placed too (they are uploaded there) and are alive from the start to their last use; outputs to
 /// the end. Fails with limit_exceeded, naming the value, where a single value is larger than max_arena_bytes.

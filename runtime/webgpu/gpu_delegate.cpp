@@ -49,12 +49,10 @@ Status GpuDelegate::makeBuffers(const NamedDataMap& data) {
   const MemoryReport& used = store_->report();
   const uint64_t total = needed + used.weights + used.state + used.arena + used.other;
   if (total > store_->options().memory_cap) {
-    return Status(Code::limit_exceeded,
-                  format("the program needs %llu bytes, but the memory cap is %llu (its largest arena "
-                         "takes %llu bytes)",
-                         (unsigned long long)total, (unsigned long long)store_->options().memory_cap,
-                         (unsigned long long)*std::max_element(plan_.memory.arena_bytes.begin(),
-                                                               plan_.memory.arena_bytes.end())));
+    return Status(
+        Code::limit_exceeded,
+        format("the program needs %llu bytes, but the memory cap is %llu%s", (unsigned long long)total,
+               (unsigned long long)store_->options().memory_cap, describeLargest(graph, plan_.memory).c_str()));
   }
   ETWGPU_TRY(store_->addConstants(graph, plan_.constants, data, reads_));
   ETWGPU_TRY(store_->addStates(graph, plan_.states, data, reads_));
