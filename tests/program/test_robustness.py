@@ -116,8 +116,8 @@ def test_device_lost_beside_a_running_thread(folder):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_memory_cap(large, fixture_of, device):
-    """Refused before anything is allocated, by the file's word or by the largest arena; enough is enough."""
-    with pytest.raises(errors.LimitExceededError, match="declares .* the memory cap is 1000"):
+    """Refused before anything is allocated, by what the file declares or what its intermediate values need."""
+    with pytest.raises(errors.LimitExceededError, match=r"declares .* the memory cap is 1000"):
         runtime.load(large, device, memory_cap=1000)
     largest = r"memory cap.*; the largest intermediate value, of \d+ bytes, is the result of etwgpu\.linear"
     with pytest.raises(errors.LimitExceededError, match=largest):
