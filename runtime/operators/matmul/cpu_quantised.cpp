@@ -376,7 +376,8 @@ void multiply8(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y
 
 }  // namespace
 
-Activations resolveActivations(Activations requested, int bits, int64_t N, int64_t K) {
+Activations resolveActivations(Activations requested, int bits, [[maybe_unused]] int64_t N,
+                               [[maybe_unused]] int64_t K) {
   if (requested == Activations::exact) return requested;
   if (bits == 8) return Activations::int16;  // as fast as int8, and better
   if (requested != Activations::automatic) return requested;
