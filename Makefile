@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 ENV := . tools/env.sh &&
 WASM_PRESETS := wasm-simd128 wasm-relaxed wasm-simd128-threads wasm-relaxed-threads
-CPP := $(shell git ls-files 'runtime/*.cpp' 'runtime/*.h' 'runtime/*.inc' 'tests/*.cpp' 'tests/*.h')
+CPP := $(shell git ls-files 'runtime/*.cpp' 'runtime/*.h' 'tests/*.cpp' 'tests/*.h')
 PYTHON_DIRS := $(wildcard python tests tools benchmarks)
 
 .PHONY: help setup build build-asan wasm $(WASM_PRESETS) web demo serve test test-full bench-peers lint format clean

@@ -20,7 +20,7 @@ def checks() -> dict[str, list[str]]:
         "ruff check": ["ruff", "check", "--quiet", *PYTHON_DIRS],
         "ruff format": ["ruff", "format", "--quiet", "--check", *PYTHON_DIRS],
     }
-    cpp = tracked("runtime/*.cpp", "runtime/*.h", "runtime/*.inc", "tests/*.cpp", "tests/*.h")
+    cpp = tracked("runtime/*.cpp", "runtime/*.h", "tests/*.cpp", "tests/*.h")
     if cpp:
         commands["clang-format"] = ["clang-format", "--dry-run", "-Werror", *cpp]
     scripts = tracked("*.sh")

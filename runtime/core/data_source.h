@@ -30,8 +30,8 @@ class DataSource {
   virtual uint64_t size() const = 0;
   /// Non-null where the whole file is addressable (memory, mapped file): then constants are used in place.
   virtual const uint8_t* data() const { return nullptr; }
-  /// Serves all requests, sorted by offset. A stream (in the browser: network → GPU, past the Wasm heap) reads forward once,
-  /// so callers make few calls with many requests, each call beyond the offsets of the one before.
+  /// Serves all requests, sorted by offset. A stream (in the browser: network → GPU, past the Wasm heap) reads forward
+  /// once, so callers make few calls with many requests, each call beyond the offsets of the one before.
   virtual Task<Status> read(std::vector<ReadRequest> requests) = 0;
 };
 

@@ -19,7 +19,7 @@ uint16_t floatToHalf(float f) {
   const uint32_t a = bits & 0x7fffffff;
   if (a > 0x7f800000) return uint16_t(sign | 0x7e00);
   if (a >= 0x477ff000) return uint16_t(sign | 0x7c00);  // rounds to 65520 or more
-  if (a < 0x38800000) {                                  // subnormal: let the FPU round at 2^-24
+  if (a < 0x38800000) {                                 // subnormal: let the FPU round at 2^-24
     const float magnitude = std::bit_cast<float>(a) + 0.5f;
     return uint16_t(sign | (std::bit_cast<uint32_t>(magnitude) - std::bit_cast<uint32_t>(0.5f)));
   }

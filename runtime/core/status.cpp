@@ -6,10 +6,21 @@
 namespace etwgpu {
 
 std::string_view codeName(Code code) {
-  static constexpr std::string_view kNames[kCodeCount] = {
-      "ok",           "invalid_argument", "invalid_program", "not_a_program", "unsupported_version", "unsupported_operator",
-      "data_missing", "out_of_memory",    "limit_exceeded",  "no_adapter",    "device_lost",         "gpu_error",
-      "io_error",     "cancelled",        "internal"};
+  static constexpr std::string_view kNames[kCodeCount] = {"ok",
+                                                          "invalid_argument",
+                                                          "invalid_program",
+                                                          "not_a_program",
+                                                          "unsupported_version",
+                                                          "unsupported_operator",
+                                                          "data_missing",
+                                                          "out_of_memory",
+                                                          "limit_exceeded",
+                                                          "no_adapter",
+                                                          "device_lost",
+                                                          "gpu_error",
+                                                          "io_error",
+                                                          "cancelled",
+                                                          "internal"};
   return kNames[size_t(code)];
 }
 

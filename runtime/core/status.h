@@ -19,7 +19,7 @@ enum class Code : uint8_t {
   unsupported_operator,  // no kernel serves an operator of the program
   data_missing,          // a weight is not in the program and no .ptd with it was given
   out_of_memory,
-  limit_exceeded,        // a limit of the device or a configured cap
+  limit_exceeded,  // a limit of the device or a configured cap
   no_adapter,
   device_lost,
   gpu_error,
@@ -82,21 +82,21 @@ std::string format(const char* fmt, ...) __attribute__((format(printf, 1, 2)));
 #define ETWGPU_CONCAT(a, b) ETWGPU_CONCAT_(a, b)
 
 /// Returns the error of a Status or Result expression from the enclosing function.
-#define ETWGPU_TRY(expr)                                                          \
-  do {                                                                            \
+#define ETWGPU_TRY(expr)                                                                                  \
+  do {                                                                                                    \
     if (auto etwgpu_status = ::etwgpu::detail::asStatus(expr); !etwgpu_status.ok()) return etwgpu_status; \
   } while (0)
 /// `ETWGPU_ASSIGN(auto x, f())`: the value of a Result, or its error from the enclosing function.
-#define ETWGPU_ASSIGN(decl, expr) ETWGPU_ASSIGN_(ETWGPU_CONCAT(etwgpu_result_, __LINE__), decl, expr, return)
+#define ETWGPU_ASSIGN(decl, expr) ETWGPU_ASSIGN_(ETWGPU_CONCAT(etwgpu_result_, __LINE__), decl, expr, return )
 #define ETWGPU_ASSIGN_(tmp, decl, expr, ret) \
   auto tmp = (expr);                         \
   if (!tmp.ok()) ret tmp.status();           \
   decl = std::move(tmp).value()
 /// The same inside a coroutine.
-#define ETWGPU_CO_TRY(expr)                                                       \
-  do {                                                                            \
+#define ETWGPU_CO_TRY(expr)                                                                                  \
+  do {                                                                                                       \
     if (auto etwgpu_status = ::etwgpu::detail::asStatus(expr); !etwgpu_status.ok()) co_return etwgpu_status; \
   } while (0)
-#define ETWGPU_CO_ASSIGN(decl, expr) ETWGPU_ASSIGN_(ETWGPU_CONCAT(etwgpu_result_, __LINE__), decl, expr, co_return)
+#define ETWGPU_CO_ASSIGN(decl, expr) ETWGPU_ASSIGN_(ETWGPU_CONCAT(etwgpu_result_, __LINE__), decl, expr, co_return )
 
 }  // namespace etwgpu

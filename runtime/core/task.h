@@ -1,5 +1,5 @@
-// Task<T>: a lazily started coroutine. Loading and running are tasks that WebGPU callbacks and data sources drive; nothing
-// here blocks, so the same code runs in a browser worker and under a native event pump.
+// Task<T>: a lazily started coroutine. Loading and running are tasks that WebGPU callbacks and data sources drive;
+// nothing here blocks, so the same code runs in a browser worker and under a native event pump.
 #pragma once
 
 #include <coroutine>

@@ -23,8 +23,8 @@ std::string sizesToString(std::span<const int64_t> sizes);
 
 /// How a weight is quantised; data in packing R4 (docs/file-format.md). See Quantization in schema/graph.fbs.
 struct Quantization {
-  int bits = 0;  // 0: not quantised
-  int group = 0; // 0: one scale per row
+  int bits = 0;   // 0: not quantised
+  int group = 0;  // 0: one scale per row
   bool symmetric = false;
   uint64_t constants_offset = 0;  // bytes from the first word to the constants
   friend bool operator==(const Quantization&, const Quantization&) = default;
@@ -35,8 +35,8 @@ struct TensorView {
   DType dtype = DType::f32;
   Sizes sizes;
   void* data = nullptr;
-  Quantization quantization;             // weights only: dtype is f32, sizes [N, K]
-  const void* quant_constants = nullptr; // start of the plane of constants
+  Quantization quantization;              // weights only: dtype is f32, sizes [N, K]
+  const void* quant_constants = nullptr;  // start of the plane of constants
 
   int64_t count() const { return elementCount(sizes); }
   size_t bytes() const { return size_t(count()) * dtypeSize(dtype); }

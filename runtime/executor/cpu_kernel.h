@@ -1,5 +1,5 @@
-// The interface of CPU kernels. One kernel serves an operator both inside a delegate (cpu executor, same fused graph as the
-// GPU) and as an ordinary kernel call of a program (".out" variants).
+// The interface of CPU kernels. One kernel serves an operator both inside a delegate (cpu executor, same fused graph as
+// the GPU) and as an ordinary kernel call of a program (".out" variants).
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ class CpuCall {
   virtual std::vector<TensorView> tensors(size_t arg) const = 0;  // entries that are None have data == nullptr
   virtual int64_t integer(size_t arg) const = 0;
   virtual Sizes integers(size_t arg) const = 0;
-  virtual double number(size_t arg) const = 0;                     // also of an integer argument
+  virtual double number(size_t arg) const = 0;  // also of an integer argument
   virtual bool flag(size_t arg) const = 0;
   virtual std::string text(size_t arg) const = 0;
   virtual std::optional<DType> dtype(size_t arg) const = 0;

@@ -17,8 +17,8 @@ namespace etwgpu {
 enum class DeviceKind : uint8_t { webgpu, cpu };
 /// f16: intermediates and KV cache are stored as f16 on the GPU (needs shader-f16); sums stay f32.
 enum class Precision : uint8_t { f32, f16 };
-/// How the CPU multiplies quantised weights: with int8 activations per 32 (relaxed SIMD, native) or int16 per row (plain
-/// SIMD128), or `exact`: dequantised to f32.
+/// How the CPU multiplies quantised weights: with int8 activations per 32 (relaxed SIMD, native) or int16 per row
+/// (plain SIMD128), or `exact`: dequantised to f32.
 enum class Activations : uint8_t { automatic, exact, int16, int8 };
 /// Kernels above the tier are not chosen; for tests and for bug reports.
 enum class Tier : uint8_t { baseline, f16, subgroups, subgroup_matrix };
@@ -54,8 +54,8 @@ class NamedDataMap : public NamedDataSizes {
   }
 };
 
-/// An argument of a delegate call: a tensor or an integer. Output tensors come with data of capacity for their upper bounds;
-/// execute() sets their sizes.
+/// An argument of a delegate call: a tensor or an integer. Output tensors come with data of capacity for their upper
+/// bounds; execute() sets their sizes.
 struct DelegateArg {
   TensorView tensor;
   bool is_int = false;
@@ -103,9 +103,10 @@ class Delegate {
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload, const NamedDataMap& data) = 0;
-  /// Sets all states to their initial values (zeros without one). The contents of a KV cache beyond the position in use need
-  /// no reset.
+  virtual Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload,
+                                                           const NamedDataMap& data) = 0;
+  /// Sets all states to their initial values (zeros without one). The contents of a KV cache beyond the position in use
+  /// need no reset.
   virtual Task<Status> resetStates() = 0;
   virtual MemoryReport memory() const = 0;
 };

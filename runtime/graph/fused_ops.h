@@ -1,5 +1,5 @@
-// The operators that passes create. Executors implement them beside the ATen operators; arguments are positional, and the
-// enums below name the positions.
+// The operators that passes create. Executors implement them beside the ATen operators; arguments are positional, and
+// the enums below name the positions.
 #pragma once
 
 #include <string_view>
@@ -13,45 +13,90 @@ namespace etwgpu {
 ///   glu true:  weight holds 2F rows, gate first then up; y[f] = act(z[f]) · z[F + f] + residual[f];   F outputs
 ///   activation: "none", "silu", "gelu", "gelu_tanh", "relu"
 inline constexpr std::string_view kFusedLinear = "etwgpu.linear";
-enum FusedLinearArg { kLinearX, kLinearWeight, kLinearBias, kLinearResidual, kLinearHasNorm, kLinearNormWeight, kLinearNormEps,
-                      kLinearActivation, kLinearGlu, kLinearArgCount };
+enum FusedLinearArg {
+  kLinearX,
+  kLinearWeight,
+  kLinearBias,
+  kLinearResidual,
+  kLinearHasNorm,
+  kLinearNormWeight,
+  kLinearNormEps,
+  kLinearActivation,
+  kLinearGlu,
+  kLinearArgCount
+};
 
 /// Rotary embedding of the query and key parts of qkv, and the write of key and value into the cache.
-///   qkv [1, S, (Hq + 2 Hkv) · D]; table [L, 2, D/2] f32 (cos, then sin); start: int tensor [1]; row s of qkv is position
-///   start + s. Rotation pairs element i with i + D/2 ("half" convention).
-///   k_cache, v_cache: states [1, Hkv, L, D], positions start … start + S − 1 are overwritten.
-///   output: q [1, S, Hq, D], rotated.
+///   qkv [1, S, (Hq + 2 Hkv) · D]; table [L, 2, D/2] f32 (cos, then sin); start: int tensor [1]; row s of qkv is
+///   position start + s. Rotation pairs element i with i + D/2 ("half" convention). k_cache, v_cache: states [1, Hkv,
+///   L, D], positions start … start + S − 1 are overwritten. output: q [1, S, Hq, D], rotated.
 inline constexpr std::string_view kRopeCacheWrite = "etwgpu.rope_cache_write";
-enum RopeCacheWriteArg { kRopeQkv, kRopeTable, kRopeStart, kRopeKCache, kRopeVCache, kRopeHeads, kRopeKvHeads, kRopeArgCount };
+enum RopeCacheWriteArg {
+  kRopeQkv,
+  kRopeTable,
+  kRopeStart,
+  kRopeKCache,
+  kRopeVCache,
+  kRopeHeads,
+  kRopeKvHeads,
+  kRopeArgCount
+};
 
 /// Attention of S queries at positions start … start + S − 1 over the cache, causal, reading only the used part.
 ///   q [1, S, Hq, D]; output [1, S, Hq · D]. Key position j is visible to the query at position p if
 ///   j <= p and (window == 0 or j > p − window). scale multiplies the scores.
 inline constexpr std::string_view kCachedAttention = "etwgpu.cached_attention";
-enum CachedAttentionArg { kAttentionQ, kAttentionKCache, kAttentionVCache, kAttentionStart, kAttentionScale, kAttentionWindow,
-                          kAttentionArgCount };
+enum CachedAttentionArg {
+  kAttentionQ,
+  kAttentionKCache,
+  kAttentionVCache,
+  kAttentionStart,
+  kAttentionScale,
+  kAttentionWindow,
+  kAttentionArgCount
+};
 
-/// A group of pointwise operators and strided reads as one kernel: args are the tensors of Node::pointwise->inputs in order.
+/// A group of pointwise operators and strided reads as one kernel: args are the tensors of Node::pointwise->inputs in
+/// order.
 inline constexpr std::string_view kPointwise = "etwgpu.pointwise";
 
 /// Convolution with folded activation: arguments of aten.convolution.default, then activation ("none", "relu", "relu6",
 /// "silu", "hardswish"), then residual (added after the activation) or None.
 inline constexpr std::string_view kFusedConvolution = "etwgpu.convolution";
-enum FusedConvolutionArg { kConvX, kConvWeight, kConvBias, kConvStride, kConvPadding, kConvDilation, kConvTransposed,
-                           kConvOutputPadding, kConvGroups, kConvActivation, kConvResidual, kConvArgCount };
+enum FusedConvolutionArg {
+  kConvX,
+  kConvWeight,
+  kConvBias,
+  kConvStride,
+  kConvPadding,
+  kConvDilation,
+  kConvTransposed,
+  kConvOutputPadding,
+  kConvGroups,
+  kConvActivation,
+  kConvResidual,
+  kConvArgCount
+};
 
-// ---- states ----------------------------------------------------------------------------------------------------------
-// After runPasses a graph has no `mutations` left: every change of a state is a node, which takes the state as an argument
+// ---- states
+// ---------------------------------------------------------------------------------------------------------- After
+// runPasses a graph has no `mutations` left: every change of a state is a node, which takes the state as an argument
 // and writes it. Readers of the state that stand before the node see the old content, those after it the new one.
 
 /// Overwrites slices of a state in place: state.index_copy_(dim, index, value). No output.
-///   state [..., L, ...]; dim: int, >= 0; index: i64 or i32 [n], a negative entry counts from the end, one outside [-L, L) is
-///   skipped; value: dims of the state with n instead of L at `dim`, same dtype, never the state's own bytes.
+///   state [..., L, ...]; dim: int, >= 0; index: i64 or i32 [n], a negative entry counts from the end, one outside [-L,
+///   L) is skipped; value: dims of the state with n instead of L at `dim`, same dtype, never the state's own bytes.
 inline constexpr std::string_view kStateIndexPut = "etwgpu.state_index_put";
-enum StateIndexPutArg { kStateIndexPutState, kStateIndexPutDim, kStateIndexPutIndex, kStateIndexPutValue, kStateIndexPutArgCount };
+enum StateIndexPutArg {
+  kStateIndexPutState,
+  kStateIndexPutDim,
+  kStateIndexPutIndex,
+  kStateIndexPutValue,
+  kStateIndexPutArgCount
+};
 
-/// Copies a value into a state (a mutation that no in-place operator serves): args state, value (same dims and dtype, other
-/// bytes); no output.
+/// Copies a value into a state (a mutation that no in-place operator serves): args state, value (same dims and dtype,
+/// other bytes); no output.
 inline constexpr std::string_view kStateCopy = "etwgpu.state_copy";
 
 }  // namespace etwgpu

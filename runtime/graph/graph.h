@@ -24,9 +24,9 @@ enum class ValueKind : uint8_t { intermediate, input, constant, state };
 /// q, k, v or gate, up, concatenated in N). Quantised constants have their words and their scales each contiguous over
 /// all pieces: first all words, then, at the next multiple of 256, all constants.
 struct ConstantPiece {
-  std::string key;        // named data
-  uint64_t offset = 0;    // in the named data
-  uint64_t size = 0;      // bytes
+  std::string key;      // named data
+  uint64_t offset = 0;  // in the named data
+  uint64_t size = 0;    // bytes
   friend bool operator==(const ConstantPiece&, const ConstantPiece&) = default;
 };
 
@@ -50,23 +50,54 @@ struct IntArg {
   friend bool operator==(IntArg, IntArg) = default;
 };
 /// none, tensor, tensors (kNoValue = None), integer, integers, double(s), bool(s), string, dtype.
-using Arg = std::variant<std::monostate, ValueId, std::vector<ValueId>, IntArg, std::vector<IntArg>, double, std::vector<double>,
-                         bool, std::vector<bool>, std::string, DType>;
+using Arg = std::variant<std::monostate, ValueId, std::vector<ValueId>, IntArg, std::vector<IntArg>, double,
+                         std::vector<double>, bool, std::vector<bool>, std::string, DType>;
 
 // ---- generated pointwise kernels ---------------------------------------------------------------------------------
 enum class PointwiseOp : uint8_t {
-  load,        // imm_index = input slot
-  constant,    // imm
-  add, sub, mul, div, pow, minimum, maximum,            // a, b
-  eq, ne, lt, le, gt, ge, logical_and, logical_or,      // a, b
-  where,                                                // a ? b : c
-  neg, abs, exp, log, sqrt, rsqrt, reciprocal, sin, cos, tanh, erf, sigmoid, silu, gelu, gelu_tanh, relu, hardswish,
-  hardsigmoid, floor, logical_not,                      // a
-  leaky_relu,  // a, imm = slope
-  elu,         // a, imm = alpha
-  clamp,       // a, imm = min, imm2 = max (infinities where absent)
-  cast,        // a, to dtype
-  iota,        // position along out dim imm_index (for arange)
+  load,      // imm_index = input slot
+  constant,  // imm
+  add,
+  sub,
+  mul,
+  div,
+  pow,
+  minimum,
+  maximum,  // a, b
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,
+  logical_and,
+  logical_or,  // a, b
+  where,       // a ? b : c
+  neg,
+  abs,
+  exp,
+  log,
+  sqrt,
+  rsqrt,
+  reciprocal,
+  sin,
+  cos,
+  tanh,
+  erf,
+  sigmoid,
+  silu,
+  gelu,
+  gelu_tanh,
+  relu,
+  hardswish,
+  hardsigmoid,
+  floor,
+  logical_not,  // a
+  leaky_relu,   // a, imm = slope
+  elu,          // a, imm = alpha
+  clamp,        // a, imm = min, imm2 = max (infinities where absent)
+  cast,         // a, to dtype
+  iota,         // position along out dim imm_index (for arange)
 };
 struct PointwiseInstruction {
   PointwiseOp op;
@@ -75,22 +106,22 @@ struct PointwiseInstruction {
   double imm = 0, imm2 = 0;
   DType dtype = DType::f32;  // of the result; bool results of comparisons are DType::boolean
 };
-/// An input is read at offset + sum(index[d] * strides[d]), in elements: broadcasting (stride 0), permutation, slices and
-/// selects are strides. Negative strides occur for flips.
+/// An input is read at offset + sum(index[d] * strides[d]), in elements: broadcasting (stride 0), permutation, slices
+/// and selects are strides. Negative strides occur for flips.
 struct PointwiseInput {
   std::vector<ExprId> strides;  // one per dimension of the output
   ExprId offset;
 };
 struct PointwiseProgram {
-  std::vector<PointwiseInput> inputs;  // slot i reads the node's argument i
+  std::vector<PointwiseInput> inputs;      // slot i reads the node's argument i
   std::vector<PointwiseInstruction> code;  // the last one is the result
 };
 
 struct Node {
-  std::string op;                // "aten.linear.default", or a fused operator "etwgpu.…" (see fused_ops.h)
+  std::string op;  // "aten.linear.default", or a fused operator "etwgpu.…" (see fused_ops.h)
   std::vector<Arg> args;
   std::vector<ValueId> outputs;
-  std::string name;              // of the exported node(s), for messages and profiles
+  std::string name;                                   // of the exported node(s), for messages and profiles
   std::shared_ptr<const PointwiseProgram> pointwise;  // only "etwgpu.pointwise"
 };
 
@@ -99,14 +130,14 @@ struct GraphInput {
 };
 struct GraphOutput {
   ValueId value = kNoValue;
-  ExprId expr;               // an integer output
+  ExprId expr;  // an integer output
 };
 struct SymbolBinding {
   int32_t input = -1;  // index into Graph::inputs
   int32_t dim = -1;    // -1: the integer input itself
 };
-/// After the graph has run, the state holds the bytes of the value. Passes turn them into in-place operators; the rest is
-/// copied.
+/// After the graph has run, the state holds the bytes of the value. Passes turn them into in-place operators; the rest
+/// is copied.
 struct GraphMutation {
   ValueId state, value;
 };
@@ -139,20 +170,20 @@ struct Graph {
 /// What the graph says about itself, one node a line: for tests, `inspect` and bug reports.
 std::string toText(const Graph& graph);
 
-/// Checks every index, the order of definition before use, ranks and dtypes. Run after import and, in tests, after every
-/// pass.
+/// Checks every index, the order of definition before use, ranks and dtypes. Run after import and, in tests, after
+/// every pass.
 Status verify(const Graph& graph);
 
-/// Reads and verifies a delegate payload (flatbuffer `EWGG`). `size_of` gives the byte size of named data, or nullopt if
-/// the key is unknown.
+/// Reads and verifies a delegate payload (flatbuffer `EWGG`). `size_of` gives the byte size of named data, or nullopt
+/// if the key is unknown.
 struct NamedDataSizes {
   virtual ~NamedDataSizes() = default;
   virtual std::optional<uint64_t> size(std::string_view key) const = 0;
 };
 Result<Graph> importGraph(std::span<const uint8_t> payload, const NamedDataSizes& named_data);
 
-/// Runs the pass pipeline (see passes.h). `disabled`: names of passes to leave out, comma separated, as in the environment
-/// variable ETWGPU_DISABLE_PASSES.
+/// Runs the pass pipeline (see passes.h). `disabled`: names of passes to leave out, comma separated, as in the
+/// environment variable ETWGPU_DISABLE_PASSES.
 Status runPasses(Graph& graph, std::string_view disabled = {});
 
 }  // namespace etwgpu

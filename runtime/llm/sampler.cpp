@@ -36,7 +36,9 @@ int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> 
       logit = logit > 0 ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
     }
   }
-  const auto better = [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; };
+  const auto better = [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  };
   if (options_.temperature <= 0) return std::min_element(candidates_.begin(), candidates_.end(), better)->second;
 
   size_t kept = candidates_.size();
@@ -55,7 +57,8 @@ int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> 
   }
   double nucleus = 0;
   size_t count = 0;
-  while (count < candidates_.size() && (count == 0 || nucleus < double(options_.top_p) * sum)) nucleus += candidates_[count++].first;
+  while (count < candidates_.size() && (count == 0 || nucleus < double(options_.top_p) * sum))
+    nucleus += candidates_[count++].first;
 
   double target = uniform() * nucleus;
   for (size_t i = 0; i < count; ++i) {

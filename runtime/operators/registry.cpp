@@ -17,7 +17,7 @@ namespace etwgpu {
   X(Reduction)             \
   X(Sampling)
 
-#define X(Family)                          \
+#define X(Family)                           \
   void register##Family##Cpu(CpuRegistry&); \
   void register##Family##Gpu(GpuRegistry&);
 ETWGPU_FAMILIES(X)
