@@ -40,8 +40,9 @@ def test_kernels_are_what_is_listed(device):
     assert sorted(extra) == [], "a kernel that is not listed"
 
 
-def test_every_listed_operator_is_compared():
+def test_every_listed_operator_is_compared(request):
     """Runs after the other files: an operator that is added to the list without a comparison with eager fails."""
-    if len(seen_operators) < 90:
+    files = {item.path for item in request.session.items}
+    if not files.issuperset(Path(__file__).parent.glob("test_*.py")) or request.config.option.keyword:
         pytest.skip("only some of the comparisons have run")
     assert set(load_operators()) - seen_operators == UNREACHED
