@@ -17,8 +17,8 @@ namespace etwgpu {
 enum class DeviceKind : uint8_t { webgpu, cpu };
 /// f16: intermediates and KV cache are stored as f16 on the GPU (needs shader-f16); sums stay f32.
 enum class Precision : uint8_t { f32, f16 };
-/// How the CPU multiplies quantised weights: with int8 activations per 32 (relaxed SIMD, native) or int16 per row
-/// (plain SIMD128), or `exact`: dequantised to f32.
+/// How the CPU multiplies quantised weights: with int16 activations per row (`automatic`), int8 per 32 (faster, less
+/// exact), or `exact`: dequantised to f32.
 enum class Activations : uint8_t { automatic, exact, int16, int8 };
 /// Kernels above the tier are not chosen; for tests and for bug reports.
 enum class Tier : uint8_t { baseline, f16, subgroups, subgroup_matrix };

@@ -181,11 +181,12 @@ def test_perplexity(evaluation_build, device, eager_windows):
     assert change < 1e-3
 
 
-@pytest.mark.parametrize("activations", ["auto", "int16"])
-def test_accuracy_of_quantised_activations(evaluation_build, eager_windows, activations):
+# int8 is an explicit choice with a bound of its own.
+@pytest.mark.parametrize(("activations", "most"), [("auto", 5e-3), ("int8", 1e-2)])
+def test_accuracy_of_quantised_activations(evaluation_build, eager_windows, activations, most):
     change, same = accuracy(load(evaluation_build, "cpu", activations=activations), eager_windows)
     print(f"{activations}: perplexity {change:.3%} from eager's, same best token {same:.2%}")
-    assert change < 5e-3
+    assert change < most
     assert same >= 0.96
 
 

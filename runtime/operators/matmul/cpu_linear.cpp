@@ -40,7 +40,7 @@ class Columns {
     const Quantization& q = args.weight.quantization;
     if (!q.bits) return;
     r4_ = {args.weight.as<uint8_t>(), args.weight.quant_constants, N_, K_, q.bits, q.group, q.symmetric};
-    mode_ = resolveActivations(requested, q.bits, N_, K_);
+    mode_ = resolveActivations(requested, q.bits);
   }
 
   /// Normalises and quantises the rows of x into temporaries of the call, as far as that is needed.

@@ -376,16 +376,10 @@ void multiply8(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y
 
 }  // namespace
 
-Activations resolveActivations(Activations requested, int bits, [[maybe_unused]] int64_t N,
-                               [[maybe_unused]] int64_t K) {
+Activations resolveActivations(Activations requested, int bits) {
   if (requested == Activations::exact) return requested;
   if (bits == 8) return Activations::int16;  // as fast as int8, and better
-  if (requested != Activations::automatic) return requested;
-#if HWY_ARCH_WASM && !ETWGPU_RELAXED
-  return Activations::int16;
-#else
-  return N >= 2 * K ? Activations::int8 : Activations::int16;
-#endif
+  return requested == Activations::automatic ? Activations::int16 : requested;
 }
 
 void multiplyQuantised(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y, int64_t ldy, int64_t b0,
