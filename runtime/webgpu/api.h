@@ -11,29 +11,65 @@
 
 #include "runtime/core/status.h"
 
-#define ETWGPU_WEBGPU_FUNCTIONS(X)                                                                                 \
-  X(CreateInstance)                                                                                                \
-  X(InstanceRequestAdapter)                                                                                        \
-  X(InstanceProcessEvents)                                                                                         \
-  X(InstanceRelease)                                                                                               \
-  X(AdapterGetInfo)                                                                                                \
-  X(AdapterGetFeatures) X(AdapterGetLimits) X(AdapterRequestDevice) X(AdapterRelease) X(AdapterInfoFreeMembers)    \
-      X(SupportedFeaturesFreeMembers) X(DeviceGetQueue) X(DeviceGetLimits) X(DeviceGetFeatures)                    \
-          X(DeviceGetAdapterInfo) X(DeviceAddRef) X(DeviceCreateBuffer) X(DeviceCreateShaderModule)                \
-              X(DeviceCreateComputePipelineAsync) X(DeviceCreateBindGroupLayout) X(DeviceCreatePipelineLayout)     \
-                  X(DeviceCreateBindGroup) X(DeviceCreateCommandEncoder) X(DeviceCreateQuerySet) X(DeviceDestroy)  \
-                      X(DeviceRelease) X(DevicePushErrorScope) X(DevicePopErrorScope) X(QueueWriteBuffer)          \
-                          X(QueueSubmit) X(QueueOnSubmittedWorkDone) X(QueueRelease) X(BufferMapAsync)             \
-                              X(BufferReadMappedRange) X(BufferUnmap) X(BufferDestroy) X(BufferRelease)            \
-                                  X(CommandEncoderBeginComputePass) X(CommandEncoderCopyBufferToBuffer)            \
-                                      X(CommandEncoderClearBuffer) X(CommandEncoderResolveQuerySet)                \
-                                          X(CommandEncoderFinish) X(CommandEncoderRelease)                         \
-                                              X(ComputePassEncoderSetPipeline) X(ComputePassEncoderSetBindGroup)   \
-                                                  X(ComputePassEncoderDispatchWorkgroups) X(ComputePassEncoderEnd) \
-                                                      X(ComputePassEncoderRelease) X(CommandBufferRelease)         \
-                                                          X(ShaderModuleRelease) X(ComputePipelineRelease)         \
-                                                              X(BindGroupLayoutRelease) X(PipelineLayoutRelease)   \
-                                                                  X(BindGroupRelease) X(QuerySetRelease)
+// clang-format indents each line of the list more than the one before
+// clang-format off
+#define ETWGPU_WEBGPU_FUNCTIONS(X) \
+  X(CreateInstance) \
+  X(InstanceRequestAdapter) \
+  X(InstanceProcessEvents) \
+  X(InstanceRelease) \
+  X(AdapterGetInfo) \
+  X(AdapterGetFeatures) \
+  X(AdapterGetLimits) \
+  X(AdapterRequestDevice) \
+  X(AdapterRelease) \
+  X(AdapterInfoFreeMembers) \
+  X(SupportedFeaturesFreeMembers) \
+  X(DeviceGetQueue) \
+  X(DeviceGetLimits) \
+  X(DeviceGetFeatures) \
+  X(DeviceGetAdapterInfo) \
+  X(DeviceAddRef) \
+  X(DeviceCreateBuffer) \
+  X(DeviceCreateShaderModule) \
+  X(DeviceCreateComputePipelineAsync) \
+  X(DeviceCreateBindGroupLayout) \
+  X(DeviceCreatePipelineLayout) \
+  X(DeviceCreateBindGroup) \
+  X(DeviceCreateCommandEncoder) \
+  X(DeviceCreateQuerySet) \
+  X(DeviceDestroy) \
+  X(DeviceRelease) \
+  X(DevicePushErrorScope) \
+  X(DevicePopErrorScope) \
+  X(QueueWriteBuffer) \
+  X(QueueSubmit) \
+  X(QueueOnSubmittedWorkDone) \
+  X(QueueRelease) \
+  X(BufferMapAsync) \
+  X(BufferReadMappedRange) \
+  X(BufferUnmap) \
+  X(BufferDestroy) \
+  X(BufferRelease) \
+  X(CommandEncoderBeginComputePass) \
+  X(CommandEncoderCopyBufferToBuffer) \
+  X(CommandEncoderClearBuffer) \
+  X(CommandEncoderResolveQuerySet) \
+  X(CommandEncoderFinish) \
+  X(CommandEncoderRelease) \
+  X(ComputePassEncoderSetPipeline) \
+  X(ComputePassEncoderSetBindGroup) \
+  X(ComputePassEncoderDispatchWorkgroups) \
+  X(ComputePassEncoderEnd) \
+  X(ComputePassEncoderRelease) \
+  X(CommandBufferRelease) \
+  X(ShaderModuleRelease) \
+  X(ComputePipelineRelease) \
+  X(BindGroupLayoutRelease) \
+  X(PipelineLayoutRelease) \
+  X(BindGroupRelease) \
+  X(QuerySetRelease)
+// clang-format on
 
 namespace etwgpu {
 

@@ -351,8 +351,9 @@ Status GpuDelegate::describeOutputs(std::span<DelegateArg> outputs, const Execut
     const Storage storage = storageOf(id);
     const uint64_t bytes = uint64_t(count) * storageSize(storage);
     if (bytes == 0) return;
-    read_backs_.push_back({output, from, storage, read_back_bytes_, bytes, count});
-    read_back_bytes_ = alignedTo(read_back_bytes_ + bytes, kReadAlignment);
+    const uint64_t offset = alignedTo(read_back_bytes_, kReadAlignment);
+    read_backs_.push_back({output, from, storage, offset, bytes, count});
+    read_back_bytes_ = offset + alignedTo(bytes, 4);
   };
   for (size_t i = 0; i < outputs.size(); ++i) {
     const ValueId id = graph.outputs[i].value;

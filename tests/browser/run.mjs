@@ -116,7 +116,7 @@ async function tokenCosts(s, label, layers) {
     const token = perToken(counted.tokens.slice(-6));
     assert(token.submits === 1, `${token.submits} submits`);
     assert(token.dispatches > 0 && token.dispatches <= 7 * layers + 8, `${token.dispatches} dispatches`);
-    assert(token.readBackBytes > 0 && token.readBackBytes <= 16, `${token.readBackBytes} bytes read back`);
+    assert(token.readBackBytes === 4, `${token.readBackBytes} bytes read back`);
     const created = token.buffers + token.bindGroups + token.pipelines;
     assert(created === 0, `${created} objects created`);
     return `${token.dispatches} dispatches, ${token.writes} writes, ${token.emptySubmits} empty submits`;

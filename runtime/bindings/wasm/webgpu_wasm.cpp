@@ -36,11 +36,13 @@ Operation* operation(Kind kind, const CallbackInfo& info) {
 }
 
 // In the order of `limits` in webgpu_library.js.
+// clang-format off
 #define ETWGPU_LIMITS(X)                                                                                              \
   X(maxStorageBuffersPerShaderStage)                                                                                  \
   X(maxStorageBufferBindingSize)                                                                                      \
   X(maxBufferSize) X(maxComputeWorkgroupStorageSize) X(maxComputeInvocationsPerWorkgroup) X(maxComputeWorkgroupSizeX) \
       X(maxComputeWorkgroupSizeY) X(maxComputeWorkgroupSizeZ) X(maxComputeWorkgroupsPerDimension)
+// clang-format on
 constexpr int kLimitCount = 9;
 constexpr int kMaxFeatures = 16;
 constexpr WGPUFuture kNoFuture{0};  // nobody waits on futures: WaitAny does not work in a browser
@@ -349,10 +351,10 @@ void wgpuDeviceAddRef(WGPUDevice device) { etwgpu_js_retain(toIndex(device)); }
   void wgpu##Type##Release(WGPU##Type handle) {     \
     if (handle) etwgpu_js_release(toIndex(handle)); \
   }
-X(Adapter)
-X(Device)
-X(Queue) X(Buffer) X(CommandBuffer) X(CommandEncoder) X(ComputePassEncoder) X(ShaderModule) X(ComputePipeline)
-    X(BindGroupLayout) X(PipelineLayout) X(BindGroup) X(QuerySet)
+// clang-format off
+X(Adapter) X(Device) X(Queue) X(Buffer) X(CommandBuffer) X(CommandEncoder) X(ComputePassEncoder) X(ShaderModule)
+X(ComputePipeline) X(BindGroupLayout) X(PipelineLayout) X(BindGroup) X(QuerySet)
+// clang-format on
 #undef X
 }
 
