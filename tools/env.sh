@@ -36,6 +36,8 @@ if [ -z "${EMSCRIPTEN_ROOT:-}" ] && command -v em++ >/dev/null; then
   export EMSCRIPTEN_ROOT
 fi
 if command -v ccache >/dev/null; then
+  # paths below the checkout are relative in the keys, so that a fresh clone finds what another one compiled
+  export CCACHE_BASEDIR=$ETWGPU_ROOT CCACHE_NOHASHDIR=1
   export EM_COMPILER_WRAPPER=${EM_COMPILER_WRAPPER:-ccache}
 fi
 
