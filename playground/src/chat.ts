@@ -2,7 +2,7 @@ import { ExecuTorchError, type ChatMessage, type Generation } from 'executorch-w
 import { announce, element, Loader, memoryText, setUpTheme } from './common.js';
 import { render } from './markdown.js';
 
-const SUGGESTIONS = ['What is the capital of France?', 'List three primary colours.', 'Write a haiku about rain.'];
+const SUGGESTIONS = ['What is the capital of France?', 'Why is the sky blue?', 'Write a haiku about rain.'];
 const MAX_TOKENS = 512;
 
 setUpTheme();
