@@ -15,6 +15,18 @@ from torch import Tensor, nn
 from executorch_webgpu.quantization import QuantizedEmbedding, QuantizedLinear
 from executorch_webgpu.recipes.decoder import Decoder
 
+# Prompts of the greedy comparisons: the same for the native runtime and for browsers.
+QUESTIONS = (
+    "What is the capital of France?",
+    "List three primary colours.",
+    "Write a haiku about rain.",
+    "Why is the sky blue?",
+    "Translate 'good morning' into French.",
+    "Give me a recipe for pancakes.",
+    "What is 12 times 12?",
+    "Name a planet with rings, and say why it has them.",
+)
+
 # (ids, start) → logits of that chunk; a decoder, or a runtime's method in its place.
 Step = Callable[[Tensor, Tensor], Tensor]
 

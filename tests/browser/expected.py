@@ -19,16 +19,7 @@ from PIL import Image
 
 FULL = os.environ.get("ETWGPU_TEST_FULL") == "1"
 TOKENS = 64 if FULL else 16
-PROMPTS = [
-    "What is the capital of France?",
-    "List three primary colours.",
-    "Write a haiku about rain.",
-    "Why is the sky blue?",
-    "Translate 'good morning' into French.",
-    "Give me a recipe for pancakes.",
-    "What is 12 times 12?",
-    "Name a planet with rings, and say why it has them.",
-][: 8 if FULL else 2]
+PROMPTS = evaluation.QUESTIONS[: 8 if FULL else 2]
 PICTURES = ("coffee", "camera", "astronaut")
 
 

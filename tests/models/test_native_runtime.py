@@ -22,16 +22,6 @@ ROOT = Path(__file__).resolve().parents[2]
 FULL = os.environ.get("ETWGPU_TEST_FULL") == "1"
 WINDOW = 511  # positions of the evaluation build less one
 LENGTHS = [1, 2, 7, 31, 32, 33, 63, 64, 65, 255, 256, 511]
-QUESTIONS = [
-    "What is the capital of France?",
-    "List three primary colours.",
-    "Write a haiku about rain.",
-    "Why is the sky blue?",
-    "Translate 'good morning' into French.",
-    "Give me a recipe for pancakes.",
-    "What is 12 times 12?",
-    "Name a planet with rings, and say why it has them.",
-]
 
 # What the sizes cost on a software adapter decides what a short run takes.
 SHORT_GPU = {"prompts": 2, "tokens": 16, "lengths": [1, 2, 7, 31, 32, 33, 65], "steps": 24, "windows": 1}
@@ -115,11 +105,11 @@ def test_greedy_tokens(models, device, smollm2):
     options = {"activations": "exact"} if device == "cpu" else {}
     sizes = SIZES[device]
     with TextGenerator(models / "smollm2-135m-instruct", device, **options) as model:
-        for question in QUESTIONS[: sizes["prompts"]]:
+        for question in evaluation.QUESTIONS[: sizes["prompts"]]:
             messages = [{"role": "user", "content": question}]
             result = model.generate(messages, max_tokens=sizes["tokens"])
             evaluation.check_greedy(smollm2[1], model.text_model.encode(messages), result.ids)
-            if question == QUESTIONS[0]:
+            if question == evaluation.QUESTIONS[0]:
                 assert (result.text, result.finish_reason) == ("The capital of France is Paris.", "stop")
         stats = model.last_stats
     assert stats["dispatches"] <= 7 * 30 + 8
@@ -133,7 +123,7 @@ def test_prompt_is_what_transformers_makes(models, tokenizer):
     """Tokenizer and chat template without transformers."""
     text_model = TextModel(models / "smollm2-135m-instruct")
     messages = [{"role": "system", "content": "Be brief."}]
-    for turn, question in enumerate(QUESTIONS):
+    for turn, question in enumerate(evaluation.QUESTIONS):
         messages.append({"role": "assistant" if turn % 2 else "user", "content": f" {question} Ünï 😀\n\n1234"})
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         assert text_model.encode(messages) == tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -447,16 +447,6 @@ Status describeCopy(GpuPlanContext& context, const std::vector<ExprId>& dims, co
   return describePointwise(context, dims, {operand}, {load}, target);
 }
 
-std::vector<ExprId> contiguousStrides(Exprs& exprs, const std::vector<ExprId>& dims) {
-  std::vector<ExprId> strides(dims.size());
-  ExprId step = exprs.constant(1);
-  for (size_t d = dims.size(); d-- > 0;) {
-    strides[d] = step;
-    step = exprs.mul(step, dims[d]);
-  }
-  return strides;
-}
-
 PointwiseInput broadcastLayout(GpuPlanContext& context, ValueId value, const std::vector<ExprId>& dims) {
   Exprs& x = context.exprs;
   const std::vector<ExprId> own = context.graph.value(value).dims;

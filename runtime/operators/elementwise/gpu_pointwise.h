@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "runtime/executor/gpu_kernel.h"
+#include "runtime/graph/passes/pointwise.h"
 
 namespace etwgpu::elementwise {
 
@@ -31,8 +32,6 @@ Status describePointwise(GpuPlanContext& context, const std::vector<ExprId>& dim
 Status describeCopy(GpuPlanContext& context, const std::vector<ExprId>& dims, const Operand& operand,
                     const Target& target);
 
-/// Strides of a contiguous tensor of these dims, in elements.
-std::vector<ExprId> contiguousStrides(Exprs& exprs, const std::vector<ExprId>& dims);
 /// Strides that read `value` broadcast to `dims`.
 PointwiseInput broadcastLayout(GpuPlanContext& context, ValueId value, const std::vector<ExprId>& dims);
 

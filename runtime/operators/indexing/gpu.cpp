@@ -168,7 +168,7 @@ Status planSliceScatter(GpuPlanContext& c) {
   const ExprId step = args.integer(5).valid() ? args.integer(5) : e.constant(1);
   ETWGPU_TRY(copyWhole(c, x, y));
   const std::vector<ExprId> dims = c.graph.value(source).dims;
-  std::vector<ExprId> strides = elementwise::contiguousStrides(e, c.graph.value(y).dims);
+  std::vector<ExprId> strides = contiguousStrides(e, c.graph.value(y).dims);
   const ExprId offset = e.mul(start, strides[size_t(dim)]);
   strides[size_t(dim)] = e.mul(strides[size_t(dim)], step);
   return elementwise::describeCopy(c, dims, {source, elementwise::broadcastLayout(c, source, dims)},

@@ -8,7 +8,6 @@
 namespace etwgpu {
 namespace {
 
-using elementwise::contiguousStrides;
 using elementwise::describeCopy;
 using elementwise::Target;
 

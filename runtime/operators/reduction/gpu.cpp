@@ -43,7 +43,7 @@ std::optional<View> viewOf(GpuPlanContext& c, ValueId x, const std::vector<bool>
 
 /// x with the reduced dimensions moved to the end, in scratch.
 Result<ValueId> reducedLast(GpuPlanContext& c, ValueId x, const std::vector<bool>& reduced) {
-  const std::vector<ExprId> dims = c.graph.value(x).dims, strides = elementwise::contiguousStrides(c.exprs, dims);
+  const std::vector<ExprId> dims = c.graph.value(x).dims, strides = contiguousStrides(c.exprs, dims);
   std::vector<ExprId> moved;
   PointwiseInput layout{{}, c.exprs.constant(0)};
   for (const bool last : {false, true}) {
