@@ -45,8 +45,7 @@ struct WgslVariant {
   }
 };
 /// Expands includes (`#include "common/reduce.wgsl"`), conditions (`#if A`, `#if !A`, `#if A == B`, `#else`, `#endif`)
-/// and
-/// `${NAME}`. `#enable`-like directives (`enable f16;`) are plain WGSL under a condition.
+/// and `${NAME}`. `#enable`-like directives (`enable f16;`) are plain WGSL under a condition.
 Result<std::string> expandWgsl(const WgslVariant& variant);
 
 enum class Access : uint8_t { read, read_write };
@@ -54,8 +53,8 @@ enum class Part : uint8_t { data, quant_words, quant_constants };
 
 /// Binding i of group 0 is the i-th entry; the parameters, if any, are `var<uniform>` at the binding after the last.
 /// Inputs and constants are bound `read`, outputs, scratch and states `read_write` (a state may be `read` where the
-/// kernel doesn't write it). One value is bound once per dispatch: reuse the slot where two arguments are the same
-/// value (gpu_kernel helpers do this: see DispatchBuilder::bind).
+/// kernel doesn't write it). A value may be bound twice for reading, but not for reading and for writing: the arenas
+/// are chosen so that a node's outputs share no buffer with its inputs (graph/plan.h).
 struct Binding {
   ValueId value = kNoValue;
   Access access = Access::read;
@@ -112,7 +111,6 @@ class GpuPlanContext {
   }
   bool tierAllowed(Tier t) const { return t <= options.max_tier; }
   bool useSubgroups() const { return caps.subgroups && tierAllowed(Tier::subgroups); }
-  bool useF16() const { return caps.f16 && options.precision == Precision::f16; }
 };
 /// Describes the node's dispatches. Pure: same graph, capabilities and options, same result. Fails with
 /// unsupported_operator where no kernel fits (the partitioner should have prevented it), naming why.

@@ -1,5 +1,6 @@
-// activation(x) for ACTIVATION = none | silu | gelu | gelu_tanh | relu; erf as Abramowitz and Stegun 7.1.26 is not exact
-// enough for f32, so a rational approximation with relative error below 1e-6 (Numerical Recipes, erfc by Chebyshev fit).
+// activation(x) for ACTIVATION = none | relu | relu6 | silu | hardswish | gelu | gelu_tanh. erf as Abramowitz and Stegun 7.1.26
+// is not exact enough for f32: a rational approximation with relative error below 1e-6 (Numerical Recipes, erfc by Chebyshev
+// fit).
 #if ACTIVATION == gelu
 fn erf(x: f32) -> f32 {
   let z = abs(x);
@@ -16,6 +17,12 @@ fn activation(x: f32) -> f32 {
 #endif
 #if ACTIVATION == relu
   return max(x, 0.0);
+#endif
+#if ACTIVATION == relu6
+  return clamp(x, 0.0, 6.0);
+#endif
+#if ACTIVATION == hardswish
+  return x * clamp(x / 6.0 + 0.5, 0.0, 1.0);
 #endif
 #if ACTIVATION == silu
   return x / (1.0 + exp(-x));

@@ -134,11 +134,6 @@ int DispatchBuilder::bindTyped(std::string_view name, ValueId value, Access acce
                                  int(type.size()), type.data()));
   return slot;
 }
-int DispatchBuilder::slotOf(ValueId value, Part part) const {
-  for (size_t i = 0; i < spec_.bindings.size(); i++)
-    if (spec_.bindings[i].value == value && spec_.bindings[i].part == part) return int(i);
-  return -1;
-}
 
 void DispatchBuilder::param(std::string_view name, ExprId e) {
   spec_.params.push_back({e, 0, false});

@@ -71,8 +71,6 @@ class DispatchBuilder {
            uint64_t offset = 0, uint64_t size = 0);
   int read(std::string_view name, ValueId v, int width = 1) { return bind(name, v, Access::read, width); }
   int write(std::string_view name, ValueId v, int width = 1) { return bind(name, v, Access::read_write, width); }
-  /// The slot under which this value is bound already, or -1: for generated kernels that read one input once.
-  int slotOf(ValueId value, Part part = Part::data) const;
   /// As bind, with the WGSL type of the array's elements given.
   int bindTyped(std::string_view name, ValueId value, Access access, std::string_view type, Part part = Part::data,
                 uint64_t offset = 0, uint64_t size = 0);

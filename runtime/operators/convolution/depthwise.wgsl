@@ -1,5 +1,5 @@
 ${HEADER}
-#include "convolution/epilogue.wgsl"
+#include "common/activation.wgsl"
 // One input channel a group: y[n, c, p] = act(sum over taps of w[c, tap] * x[n, c / multiplier, at(tap, p)] + bias[c]) + residual. One
 // invocation an output; neighbours are neighbours in the image, whose inputs the cache shares.
 @compute @workgroup_size(256)

@@ -1,5 +1,5 @@
 ${HEADER}
-#include "convolution/epilogue.wgsl"
+#include "common/activation.wgsl"
 // y[n, g, o, p] = act(sum over k of w[g, o, k] * x[n, g, at(k, p)] + bias[g, o]) + residual, as a matrix product of 64 output
 // channels by 64 output positions a workgroup; k counts (channel, kernel row, kernel column). Each invocation holds 4 x 4 sums.
 // Workgroup memory 8.5 KiB. POINTWISE: 1x1, stride 1, no padding: at(k, p) = (k, p).
