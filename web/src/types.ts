@@ -145,7 +145,8 @@ export interface Manifest {
   name: string;
   task: string;
   files: { path: string; size: number; sha256?: string }[];
-  variants: { name: string; program: string; metadata?: Record<string, unknown> }[];
+  /** `data`: the `.ptd` with the program's weights, where they are not inside the program. */
+  variants: { name: string; program: string; data?: string; metadata?: Record<string, unknown> }[];
 }
 
 export interface SessionInfo {

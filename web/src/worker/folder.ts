@@ -2,10 +2,16 @@
 import { makeError } from '../errors.js';
 import type { Manifest } from '../types.js';
 
+export interface LocatedFile {
+  url: string;
+  /** Bytes by the manifest; 0: unknown. */
+  size: number;
+}
+
 export interface Located {
-  programUrl: string;
-  /** Bytes of the program by the manifest; 0: unknown. */
-  programSize: number;
+  program: LocatedFile;
+  /** The `.ptd` with its weights, where it does not hold them itself. */
+  data?: LocatedFile;
   manifest?: Manifest;
   /** Texts of the other files, by name. */
   files: Record<string, string>;
@@ -81,13 +87,19 @@ export async function locate(
   onBytes: (bytes: number) => void,
 ): Promise<Located> {
   const url = new URL(modelUrl);
-  if (url.pathname.endsWith('.pte')) return { programUrl: url.href, programSize: 0, files: {} };
+  if (url.pathname.endsWith('.pte')) return { program: { url: url.href, size: 0 }, files: {} };
   if (!url.pathname.endsWith('/')) url.pathname += '/';
   const manifestUrl = new URL('manifest.json', url).href;
   const manifest = parseManifest(manifestUrl, new TextDecoder().decode(await fetchBytes(manifestUrl, signal)));
   const variant = manifest.variants[0];
-  const program = variant && manifest.files.find((f) => f.path === variant.program);
-  if (!program) throw makeError('not_a_program', `${manifestUrl} names no program`);
+  if (!variant) throw makeError('not_a_program', `${manifestUrl} names no program`);
+  const locatedFile = (path: string): LocatedFile => {
+    const entry = manifest.files.find((f) => f.path === path);
+    if (!entry) throw makeError('not_a_program', `${manifestUrl} does not list its file ${path}`);
+    return { url: new URL(path, url).href, size: entry.size };
+  };
+  const program = locatedFile(variant.program);
+  const data = variant.data === undefined ? undefined : locatedFile(variant.data);
   const wanted = manifest.files.filter((f) => WANTED.includes(f.path));
   const files: Record<string, string> = {};
   await Promise.all(
@@ -96,5 +108,5 @@ export async function locate(
       onBytes(entry.size);
     }),
   );
-  return { programUrl: new URL(program.path, url).href, programSize: program.size, manifest, files };
+  return { program, ...(data && { data }), manifest, files };
 }

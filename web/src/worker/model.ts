@@ -13,7 +13,7 @@ import type {
   Prompt,
   SessionInfo,
 } from '../types.js';
-import { locate, type Located } from './folder.js';
+import { locate, type Located, type LocatedFile } from './folder.js';
 import { Conversation } from './generate.js';
 import { WasmModule, type Adapter } from './module.js';
 import { fetchOpener, StreamSource } from './source.js';
@@ -35,8 +35,8 @@ const SHOWN = ['labels.txt', 'preprocess.json'];
 /** Adds up what is downloaded; what it reports never decreases. */
 class Meter {
   private loaded = 0;
-  private program = 0;
-  private total = 0;
+  /** Position and size by file. */
+  private readonly files = new Map<string, { at: number; size: number }>();
   private phase: Progress['phase'] = 'runtime';
   constructor(private readonly report: (progress: Progress) => void) {}
   enter(phase: Progress['phase']): void {
@@ -47,19 +47,26 @@ class Meter {
     this.loaded += bytes;
     this.tell();
   }
-  /** Of the program, up to this position. */
-  reach(position: number, size: number): void {
-    this.program = Math.max(this.program, position);
-    this.total = Math.max(this.total, size);
+  /** Of a streamed file, up to this position; `size` 0: not known yet. */
+  reach(file: string, position: number, size: number): void {
+    const { at, size: before } = this.files.get(file) ?? { at: 0, size: 0 };
+    this.files.set(file, { at: Math.max(at, position), size: Math.max(before, size) });
     this.tell();
   }
+  /** All streamed files are there as a whole. */
+  complete(): boolean {
+    return [...this.files.values()].every(({ at, size }) => size > 0 && at === size);
+  }
   finish(): void {
-    this.program = Math.max(this.program, this.total);
+    for (const file of this.files.values()) file.at = Math.max(file.at, file.size);
     this.enter('ready');
   }
   private tell(): void {
-    const loaded = this.loaded + this.program;
-    this.report({ phase: this.phase, loaded, total: this.total ? Math.max(loaded, this.loaded + this.total) : 0 });
+    const files = [...this.files.values()];
+    const loaded = files.reduce((sum, { at }) => sum + at, this.loaded);
+    const total = files.reduce((sum, { size }) => sum + size, this.loaded);
+    const known = files.length > 0 && files.every(({ size }) => size > 0);
+    this.report({ phase: this.phase, loaded, total: known ? Math.max(loaded, total) : 0 });
   }
 }
 
@@ -90,24 +97,30 @@ export class Model {
     const device: DeviceName = adapter ? 'webgpu' : 'wasm';
 
     meter.enter('download');
-    const source = new StreamSource(
-      located.programUrl,
-      fetchOpener(located.programUrl),
-      signal,
-      located.programSize,
-      (position, total) => {
-        meter.reach(position, total);
-        if (position === total) meter.enter('compile');
-      },
-      () => module.uploaded(),
-    );
-    const sourceId = module.addSource(source);
+    const streamed = [located.program, ...(located.data ? [located.data] : [])];
+    for (const { url, size } of streamed) meter.reach(url, 0, size);
+    const open = ({ url, size }: LocatedFile): number =>
+      module.addSource(
+        new StreamSource(
+          url,
+          fetchOpener(url),
+          signal,
+          size,
+          (position, total) => {
+            meter.reach(url, position, total);
+            if (meter.complete()) meter.enter('compile');
+          },
+          () => module.uploaded(),
+        ),
+      );
+    const sources = streamed.map(open);
     let session: number;
     try {
       session = await module.loadSession({
-        source: sourceId,
-        name: located.programUrl,
-        size: located.programSize,
+        source: sources[0] as number,
+        data: sources[1] ?? 0,
+        name: located.program.url,
+        size: located.program.size,
         device: adapter ? DEVICE.webgpu : DEVICE.cpu,
         precision: request.f16 ? PRECISION.f16 : PRECISION.f32,
         activations: request.exact ? ACTIVATIONS.exact : ACTIVATIONS.automatic,
@@ -117,7 +130,7 @@ export class Model {
         disabledPasses: request.debug.disabledPasses ?? '',
       });
     } finally {
-      module.removeSource(sourceId);
+      for (const source of sources) module.removeSource(source);
     }
     const methods = module.methods(session);
     const text = textModel(located);

@@ -374,6 +374,8 @@ export class WasmModule {
 
   async loadSession(options: {
     source: number;
+    /** Of the `.ptd`; 0: none. */
+    data: number;
     name: string;
     size: number;
     device: number;
@@ -393,7 +395,7 @@ export class WasmModule {
             name,
             nameLength,
             options.size,
-            0,
+            options.data,
             options.device,
             options.precision,
             options.activations,

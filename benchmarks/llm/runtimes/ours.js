@@ -1,0 +1,39 @@
+import { ExecuTorchRuntime } from '/web/index.js';
+import { promptOf } from '../protocol.js';
+
+export async function load({ model, device, precision, tier, defaultLimits, activations, threads, vocabulary }) {
+  const session = await ExecuTorchRuntime.loadModel({
+    modelUrl: model,
+    device,
+    precision,
+    activations,
+    ...(device === 'wasm' && { threads }),
+    memoryCap: 64 * 2 ** 30,
+    debug: { ...(tier && { maxTier: tier }), ...(defaultLimits && { defaultLimits }) },
+  });
+  if (session.device !== device) throw new Error(`asked for ${device}, got ${session.device}`);
+  const generate = (ids, count, onToken) =>
+    session.generate({ tokenIds: ids }, { maxTokens: count, onToken: ({ id }) => onToken(id) });
+  return {
+    generate,
+    describe: () => ({
+      runtime: 'executorch-webgpu',
+      device: session.device,
+      adapter: session.info.adapter,
+      threads: session.info.threads,
+      wasmTier: session.info.wasmTier,
+    }),
+    memory: () => session.memoryReport(),
+    /** Kernel times of the prefill of `context` tokens (its last chunk) and of one decoded token after it. */
+    async profile(context) {
+      await session.profile();
+      const prompt = promptOf(context, vocabulary, 77);
+      await generate(prompt, 1, () => {});
+      const prefill = await session.profile();
+      await generate(prompt, 8, () => {});
+      const decode = await session.profile();
+      return { prefill, decode };
+    },
+    dispose: () => session.dispose(),
+  };
+}
