@@ -9,7 +9,6 @@ const number = (name, fallback) => Number(query.get(name) ?? fallback);
 
 const options = {
   model: query.get('model') ?? '/models/smollm2-135m-instruct/',
-  vocabulary: number('vocabulary', 49152),
   tokens: number('tokens', 128),
   warmups: number('warmups', 3),
   rounds: number('rounds', 5),
@@ -42,6 +41,7 @@ async function measureConfiguration(configuration, report) {
   const session = await adapter.load({ ...configuration, ...options });
   const result = { name: configuration.name, loadMs: performance.now() - began, ...session.describe() };
   report.configurations.push(result);
+  const protocol = { ...options, vocabulary: session.vocabulary };
   log(`${configuration.name}: loaded in ${result.loadMs.toFixed(0)} ms, ${JSON.stringify(session.describe())}`);
   const add = (row) => {
     report.rows.push({ configuration: configuration.name, ...row });
@@ -51,10 +51,10 @@ async function measureConfiguration(configuration, report) {
     );
   };
   for (const context of contexts) {
-    add(await measurePrefill(session, context, options));
-    add(await measureDecode(session, context, options));
+    add(await measurePrefill(session, context, protocol));
+    add(await measureDecode(session, context, protocol));
   }
-  for (const context of decodeOnly) add(await measureDecode(session, context, options));
+  for (const context of decodeOnly) add(await measureDecode(session, context, protocol));
   result.memory = await session.memory?.();
   if (query.has('profile') && session.profile) {
     for (const context of list('profile', '').map(Number)) {

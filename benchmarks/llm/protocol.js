@@ -4,6 +4,7 @@
 //   generate(ids, count, onToken)   runs the prompt `ids`, then decodes until `count` tokens were delivered by
 //                                   onToken(id); ids that the cache shares with the last call's prompt are not run again,
 //                                   where the runtime can do that
+//   vocabulary                      ids are below it
 //   describe(), dispose(), and optionally memory(), profile(context)
 
 /** Tokens that are decoded before the clock starts: by then as many steps are in flight as ever will be. */

@@ -103,6 +103,9 @@ def constants(entry: dict, generator: random.Random) -> bytes:
         pool, count = struct.pack(f"<{POOL}f", *scales), rows
         width = 4
     elif entry["symmetric"]:
+        # Signs, because 0 … 15 less 8 is -0.5 on average: rows of one sign would all see the same sum of x, and every
+        # token would end up the same.
+        scales = [generator.choice((-1, 1)) * scale for scale in scales]
         pool, count = struct.pack(f"<{POOL}e", *scales), rows * k // entry["group"]
         width = 2
     else:

@@ -1,7 +1,7 @@
 import { ExecuTorchRuntime } from '/web/index.js';
 import { promptOf } from '../protocol.js';
 
-export async function load({ model, device, precision, tier, defaultLimits, activations, threads, vocabulary }) {
+export async function load({ model, device, precision, tier, defaultLimits, activations, threads }) {
   const session = await ExecuTorchRuntime.loadModel({
     modelUrl: model,
     device,
@@ -12,9 +12,11 @@ export async function load({ model, device, precision, tier, defaultLimits, acti
     debug: { ...(tier && { maxTier: tier }), ...(defaultLimits && { defaultLimits }) },
   });
   if (session.device !== device) throw new Error(`asked for ${device}, got ${session.device}`);
+  const vocabulary = session.info.methods.find(({ name }) => name === 'get_vocab_size').values[0];
   const generate = (ids, count, onToken) =>
     session.generate({ tokenIds: ids }, { maxTokens: count, onToken: ({ id }) => onToken(id) });
   return {
+    vocabulary,
     generate,
     describe: () => ({
       runtime: 'executorch-webgpu',
