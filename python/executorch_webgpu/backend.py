@@ -18,6 +18,7 @@ BACKEND_ID = "WebGPUBackend"
 EXTERNAL_TAG = "external_weights"  # name of the .ptd file
 RANGES = "ranges"  # JSON {symbol: [min, max]}: the bounds as the user gave them
 AMBIGUOUS = "ambiguous"  # JSON [constant]: names that methods use for different bytes
+STRUCTURE_ONLY = "structure_only"  # present: weights have keys but no data
 
 
 @final
@@ -28,7 +29,7 @@ class WebGPUBackend(BackendDetails):
     def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
         specs = {spec.key: spec.value.decode() for spec in compile_specs}
         ranges = {name: tuple(bounds) for name, bounds in json.loads(specs.get(RANGES, "{}")).items()}
-        lowered = lower(edge_program, ranges, set(json.loads(specs.get(AMBIGUOUS, "[]"))))
+        lowered = lower(edge_program, ranges, set(json.loads(specs.get(AMBIGUOUS, "[]"))), STRUCTURE_ONLY in specs)
         store = NamedDataStore()
         for data in lowered.data:
             store.add_named_data(data.key, data.tensor, alignment=ALIGNMENT, external_tag=specs.get(EXTERNAL_TAG))

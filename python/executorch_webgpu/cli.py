@@ -48,8 +48,11 @@ def export(arguments: argparse.Namespace) -> int:
         group=arguments.group,
         symmetric=arguments.symmetric,
         embedding_bits=arguments.embedding_bits,
+        head_bits=arguments.head,
         max_len=arguments.max_len,
         logits=arguments.logits,
+        random_weights=arguments.random_weights or None,
+        structure_only=arguments.structure_only or None,
     )
     with quiet():
         from executorch_webgpu import model_folder
@@ -104,6 +107,23 @@ def inspect(arguments: argparse.Namespace) -> int:
     return inspect_main(arguments.rest) or 0
 
 
+def bits(text: str) -> int:
+    """4, 8, 32, int4, int8; none and f32 mean 32."""
+    names = {"4": 4, "8": 8, "32": 32, "int4": 4, "int8": 8, "none": 32, "f32": 32}
+    if text not in names:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of 4, 8, none (int4, int8, f32)")
+    return names[text]
+
+
+def fill(arguments: argparse.Namespace) -> int:
+    """`executorch-webgpu fill DIR`"""
+    from executorch_webgpu import structure
+
+    path = structure.fill(arguments.folder)
+    print(f"{path} {path.stat().st_size:,} bytes")
+    return 0
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="executorch-webgpu", description=__doc__)
     commands = top.add_subparsers(dest="command", required=True)
@@ -112,13 +132,35 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("recipe", help="one of: " + ", ".join(RECIPES))
     one.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write")
     one.add_argument("--from", dest="source", type=Path, metavar="DIR", help="a Hugging Face model on this machine")
-    one.add_argument("--bits", type=int, choices=(4, 8, 32), help="of the matrices (32: as they are)")
+    one.add_argument("--bits", type=bits, metavar="N", help="of the matrices: 4, 8, or none (f32, as they are)")
     one.add_argument("--group", type=int, choices=(32, 64, 128), help="values that share a scale, with 4 bits")
-    one.add_argument("--symmetric", action=argparse.BooleanOptionalAction, help="4 bits without a minimum per group")
-    one.add_argument("--embedding-bits", type=int, choices=(4, 8, 32), help="of the embedding and the head")
-    one.add_argument("--max-len", type=int, metavar="N", help="positions in the cache")
+    one.add_argument(
+        "--symmetric", action="store_const", const=True, default=None, help="4 bits without a minimum per group"
+    )
+    one.add_argument(
+        "--affine",
+        dest="symmetric",
+        action="store_const",
+        const=False,
+        help="4 bits with a minimum per group (default)",
+    )
+    one.add_argument("--embedding-bits", type=bits, metavar="N", help="of the embedding and the head, as --bits")
+    one.add_argument(
+        "--head", type=bits, metavar="int4|int8|none", help="of the head, and of an embedding that is tied to it"
+    )
+    one.add_argument("--context", "--max-len", dest="max_len", type=int, metavar="N", help="positions in the cache")
     one.add_argument("--logits", choices=("last", "all"), help="all: an evaluation build, logits of every position")
+    one.add_argument(
+        "--random-weights", action="store_true", help="of the right shapes, for measurements; --from is not needed"
+    )
+    one.add_argument(
+        "--structure-only", action="store_true", help="no weights, but a list of them, for `executorch-webgpu fill`"
+    )
     one.set_defaults(run=export)
+
+    one = commands.add_parser("fill", help="make up the weights of a folder that was exported with --structure-only")
+    one.add_argument("folder", type=Path)
+    one.set_defaults(run=fill)
 
     commands.add_parser("recipes", help="list the recipes").set_defaults(run=recipes)
 

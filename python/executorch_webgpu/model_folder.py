@@ -1,6 +1,7 @@
 """Writes a model folder: what a hub repository of a model holds.
 
 model.pte                the program; its weights are inside
+structure.json, weights.ptd.head      instead of weights: what is to be made up (executorch_webgpu.structure)
 manifest.json            files with sizes and hashes, variants, versions, task
 recipe.json              the recipe and the options that made it
 README.md                the model card
@@ -13,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +23,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from executorch_webgpu import structure
 from executorch_webgpu.limits import limits
 from executorch_webgpu.recipes.base import BuiltModel, ExportOptions, Recipe
 
@@ -73,13 +75,15 @@ def drop_unused_buffers(program: ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
-def lower(programs: dict[str, ExportedProgram], constant_methods: dict):
+def lower(
+    programs: dict[str, ExportedProgram], constant_methods: dict, structure_only: bool = False, verify: bool = True
+):
     """Delegates what the runtime can run. Returns executorch's EdgeProgramManager and the partitioner's report."""
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 
     from executorch_webgpu.partitioner import WebGPUPartitioner
 
-    partitioner = WebGPUPartitioner()
+    partitioner = WebGPUPartitioner(structure_only=structure_only, verify=verify)
     lowered = to_edge_transform_and_lower(
         programs,
         partitioner=[partitioner],
@@ -123,9 +127,11 @@ def variant_name(weights: dict) -> str:
     return name
 
 
-def write_manifest(folder: Path, recipe: Recipe, built: BuiltModel, needed: dict[str, int]) -> None:
+def write_manifest(
+    folder: Path, recipe: Recipe, built: BuiltModel, needed: dict[str, int], files: Iterable[str]
+) -> None:
     """manifest.json of the files that are in the folder by now."""
-    names = sorted([PROGRAM, "recipe.json", "README.md", *built.files])
+    names = sorted([PROGRAM, "recipe.json", "README.md", *files])
     manifest = {
         "format": MANIFEST_FORMAT,
         "name": built.name or recipe.name,
@@ -180,7 +186,13 @@ def command(recipe: Recipe, options: ExportOptions) -> str:
     for name, value in public(options).items():
         flag = "--from" if name == "source" else "--" + name.replace("_", "-")
         if name == "symmetric":
-            words.append(flag if value else "--no-symmetric")
+            words.append(flag if value else "--affine")
+        elif name == "max_len":
+            words += ["--context", str(value)]
+        elif name == "head_bits":
+            words += ["--head", f"int{value}" if value < 32 else "f32"]
+        elif value is True:
+            words.append(flag)
         else:
             words += [flag, str(value)]
     return " ".join(words)
@@ -199,7 +211,8 @@ def write(recipe: Recipe, options: ExportOptions, folder: Path, progress: Progre
         programs = export_methods(built)
         needed = limits({name: method.module for name, method in built.methods.items()}, programs)
     with step(progress, "lowering to the WebGPU delegate"):
-        lowered, report = lower(programs, dict(built.constant_methods))
+        structure_only = bool(options.structure_only)
+        lowered, report = lower(programs, dict(built.constant_methods), structure_only, verify=not built.made_up)
     # Whoever exports should see at once what will run where, and why.
     progress(str(report), None)
     with step(progress, "making the program"):
@@ -211,10 +224,11 @@ def write(recipe: Recipe, options: ExportOptions, folder: Path, progress: Progre
         path = folder / PROGRAM
         with path.open("wb") as file:
             program.write_to_file(file)
-        for name, content in built.files.items():
+        files = {**built.files, **(structure.files(lowered) if structure_only else {})}
+        for name, content in files.items():
             (folder / name).write_bytes(content)
         (folder / "README.md").write_text(card_text(recipe, built, options, path.stat().st_size))
         made = {"recipe": recipe.name, "options": public(options)}
         (folder / "recipe.json").write_text(json.dumps({**made, "command": command(recipe, options)}, indent=2) + "\n")
-        write_manifest(folder, recipe, built, needed)
+        write_manifest(folder, recipe, built, needed, files)
     return path

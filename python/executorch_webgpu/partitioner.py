@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from .backend import AMBIGUOUS, BACKEND_ID, EXTERNAL_TAG, RANGES
+from .backend import AMBIGUOUS, BACKEND_ID, EXTERNAL_TAG, RANGES, STRUCTURE_ONLY
 from .lowering import patterns, predicates, symbols
 from .lowering.calls import ASSERTIONS, Call, is_getitem, is_symbolic, meta, op_name
 from .lowering.constants import Constants
@@ -102,12 +102,17 @@ class WebGPUPartitioner(Partitioner):
     """Delegates to WebGPU what operators.yaml lists, where the predicate of the operator agrees.
 
     external_weights: name of the .ptd file (without extension) that constants go to instead of into the .pte.
+    structure_only: weights have keys and no data: somebody makes them up later (executorch_webgpu.structure).
+    verify: compare every quantised weight with what the graph makes of it, so that a look-alike is never taken.
     One instance serves all methods of a program; `report()` tells about all of them.
     """
 
-    def __init__(self, external_weights: str | None = None):
+    def __init__(self, external_weights: str | None = None, structure_only: bool = False, verify: bool = True):
         super().__init__()
         self._specs = [CompileSpec(EXTERNAL_TAG, external_weights.encode())] if external_weights else []
+        if structure_only:
+            self._specs.append(CompileSpec(STRUCTURE_ONLY, b"1"))
+        self._verify = verify
         self.delegation_spec = DelegationSpec(BACKEND_ID, self._specs)
         self._report = Report()
         self._minima: dict[tuple[str, int], int] = {}  # a symbol's own minimum, by its name and maximum
@@ -177,7 +182,7 @@ class WebGPUPartitioner(Partitioner):
             if weight is None or self._is_checked(weight, constants):
                 continue
             try:
-                match = patterns.match(weight, constants)
+                match = patterns.match(weight, constants, self._verify)
             except patterns.Refused as reason:
                 for leaf in patterns.stored_inputs(weight, constants):
                     self._report.refused_weights[leaf] = str(reason)

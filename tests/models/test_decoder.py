@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 import torch
 from executorch_webgpu import evaluation
-from executorch_webgpu.recipes import RecipeError
+from executorch_webgpu.recipes import RecipeError, huggingface
 from executorch_webgpu.recipes.decoder import Decoder, DecoderConfig
-from executorch_webgpu.recipes.llama import decoder_config
+from executorch_webgpu.recipes.llama import FAMILY
 from models.conftest import small_llama
 
 LLAMA3_ROPE = {
@@ -28,6 +28,10 @@ VARIANTS = {
     "wide heads": {"head_dim": 32},
 }
 LENGTH = 48
+
+
+def decoder_config(fields, max_len, logits):
+    return huggingface.decoder_config(FAMILY, huggingface.Config(fields), max_len, logits)
 
 
 @pytest.fixture(params=VARIANTS, scope="module")

@@ -77,19 +77,31 @@ class Lowered:
 
 
 def lower(
-    program: ExportedProgram, ranges: dict[str, tuple[int, int]] | None = None, ambiguous: set[str] | None = None
+    program: ExportedProgram,
+    ranges: dict[str, tuple[int, int]] | None = None,
+    ambiguous: set[str] | None = None,
+    structure_only: bool = False,
 ) -> Lowered:
     """Lowers the program of a delegate.
 
     ranges: true (min, max) of symbols by name, where torch.export's own range has lost a minimum of 1.
     ambiguous: names that methods use for different constants: their keys get the content's hash.
+    structure_only: the values of weights (parameters and quantised weights) have keys, but no data.
     """
-    return Lowering(program, ranges or {}, ambiguous or set()).run()
+    return Lowering(program, ranges or {}, ambiguous or set(), structure_only).run()
 
 
 class Lowering:
-    def __init__(self, program: ExportedProgram, ranges: dict[str, tuple[int, int]], ambiguous: set[str]):
+    def __init__(
+        self,
+        program: ExportedProgram,
+        ranges: dict[str, tuple[int, int]],
+        ambiguous: set[str],
+        structure_only: bool = False,
+    ):
         self.program = program
+        self.structure_only = structure_only
+        self._parameters = set(program.graph_signature.parameters)
         self.constants = Constants(program)
         self.ambiguous = ambiguous
         known = {str(s): (max(int(r.lower), 0), _upper(r)) for s, r in program.range_constraints.items()}
@@ -201,7 +213,8 @@ class Lowering:
         tensor = tensor.detach().contiguous()
         if ambiguous or (key in self.data and not _equal_bytes(self.data[key], tensor)):
             key = f"{key}#{_digest(tensor)}"
-        self.data[key] = tensor
+        if not (self.structure_only and key in self._parameters):
+            self.data[key] = tensor
         return key
 
     def _quantized_weight(self, node: FxNode) -> int | None:
@@ -215,10 +228,12 @@ class Lowering:
             return None
         if match is None:
             return None
-        packed, name = match.weight.pack(), self.constants.name(match.source)
-        scheme = payload.Quantization(packed.bits, packed.group, packed.symmetric, packed.constants_offset)
+        weight, name = match.weight, self.constants.name(match.source)
+        offset, _ = r4.packed_bytes(*weight.shape, weight.bits, weight.group, weight.symmetric)
+        scheme = payload.Quantization(weight.bits, weight.group, weight.symmetric, offset)
         key = f"{_without_leaf(name)}.{scheme.scheme}"
-        key = self._store(key, torch.from_numpy(packed.data), name in self.ambiguous)
+        if not self.structure_only:
+            key = self._store(key, torch.from_numpy(weight.pack().data), name in self.ambiguous)
         if key not in self._scheme_values:
             value = self.new_value(_without_leaf(name), torch.empty(match.weight.shape, device="meta"), "constant", key)
             self.graph.values[value].quantization = scheme

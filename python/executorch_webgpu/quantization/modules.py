@@ -43,9 +43,10 @@ class QuantizedWeight(nn.Module):
         if reason := r4.why_not(q.shape[0], q.shape[1], self.bits, self.group):
             raise ValueError(reason)
         self.rounding_error = 0.0
-        self.register_buffer("q", q.contiguous())
-        self.register_buffer("scale", scale.contiguous())
-        self.register_buffer("minimum", None if minimum is None else minimum.contiguous())
+        # As they are, contiguous or not: made-up weights are views of little memory.
+        self.register_buffer("q", q)
+        self.register_buffer("scale", scale)
+        self.register_buffer("minimum", minimum)
 
     @property
     def shape(self) -> torch.Size:

@@ -22,8 +22,15 @@ class ExportOptions:
     group: int | None = None  # values that share a scale (4 bits)
     symmetric: bool | None = None  # no minimum per group (4 bits)
     embedding_bits: int | None = None  # 4, 8 or 32, for the embedding and the head
+    head_bits: int | None = None  # 4, 8 or 32, for the head and an embedding that is tied to it
     max_len: int | None = None  # positions in the cache
     logits: str | None = None  # "last" or "all"
+    random_weights: bool | None = None  # made up, for measurements
+    structure_only: bool | None = None  # none at all: a list of what is to be made up where the model runs
+
+    def without_weights(self) -> bool:
+        """Whether the model is made of its geometry alone."""
+        return bool(self.random_weights or self.structure_only)
 
     def given(self) -> dict[str, Any]:
         """The options that were set."""
@@ -58,6 +65,7 @@ class BuiltModel:
     constant_methods: Mapping[str, Any]
     card: Card
     weights: Mapping[str, Any]  # how the weights are stored: bits, group, symmetric, embedding_bits …
+    made_up: bool = False  # the weights are random, of the right shapes
     files: Mapping[str, bytes] = field(default_factory=dict)
     name: str = ""  # of the model, where it is not the recipe's
 
@@ -70,12 +78,13 @@ class Recipe:
     module: str  # imported when needed: listing recipes must not import torch
     accepts: frozenset[str] = frozenset()  # names of the ExportOptions that mean something here
     needs_source: bool = False
+    arguments: Mapping[str, str] = field(default_factory=dict)  # of the module's `build`, beside the options
 
     def build(self, options: ExportOptions) -> BuiltModel:
         """Loads the weights and builds the model. Raises RecipeError."""
         refused = sorted(set(options.given()) - self.accepts)
         if refused:
             raise RecipeError(f"recipe {self.name} takes no option {', '.join(refused)}")
-        if self.needs_source and options.source is None:
+        if self.needs_source and options.source is None and not options.without_weights():
             raise RecipeError(f"recipe {self.name} needs --from DIR, a folder of a Hugging Face model")
-        return importlib.import_module(self.module).build(options)
+        return importlib.import_module(self.module).build(options, **self.arguments)

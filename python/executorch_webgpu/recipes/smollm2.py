@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from executorch_webgpu.quantization import QuantizedWeight
+from executorch_webgpu.recipes import families
 from executorch_webgpu.recipes.base import BuiltModel, Card, ExportOptions, RecipeError
 from executorch_webgpu.recipes.decoder import DecoderConfig
 from executorch_webgpu.recipes.packages import package_file, require
@@ -140,7 +141,11 @@ def read_tokenizer(path: Path) -> dict[str, bytes]:
 
 
 def build(options: ExportOptions) -> BuiltModel:
-    """The model from the installed package's weights."""
+    """The model from the installed package's weights; from a folder, or of made-up weights, where one asks for it."""
+    if options.source or options.without_weights():
+        return families.build(options, "llama", "smollm2-135m-instruct")
+    if refused := sorted(set(options.given()) - {"max_len", "logits"}):
+        raise RecipeError(f"the package's weights are taken as they are: {', '.join(refused)} goes with --from DIR")
     path = gguf_path()
     reader = open_gguf(path)
     config = decoder_config(reader, options.max_len, options.logits)
