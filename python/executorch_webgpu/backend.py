@@ -18,7 +18,7 @@ BACKEND_ID = "WebGPUBackend"
 EXTERNAL_TAG = "external_weights"  # name of the .ptd file
 RANGES = "ranges"  # JSON {symbol: [min, max]}: the bounds as the user gave them
 AMBIGUOUS = "ambiguous"  # JSON [constant]: names that methods use for different bytes
-STRUCTURE_ONLY = "structure_only"  # present: weights have keys but no data
+STRUCTURE_ONLY = "structure_only"  # present: quantised weights have keys but no data
 
 
 @final

@@ -115,15 +115,6 @@ def bits(text: str) -> int:
     return names[text]
 
 
-def fill(arguments: argparse.Namespace) -> int:
-    """`executorch-webgpu fill DIR`"""
-    from executorch_webgpu import structure
-
-    path = structure.fill(arguments.folder)
-    print(f"{path} {path.stat().st_size:,} bytes")
-    return 0
-
-
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="executorch-webgpu", description=__doc__)
     commands = top.add_subparsers(dest="command", required=True)
@@ -154,13 +145,11 @@ def parser() -> argparse.ArgumentParser:
         "--random-weights", action="store_true", help="of the right shapes, for measurements; --from is not needed"
     )
     one.add_argument(
-        "--structure-only", action="store_true", help="no weights, but a list of them, for `executorch-webgpu fill`"
+        "--structure-only",
+        action="store_true",
+        help="no quantised weights, but a list of them, for benchmarks/llm/synthetic.py",
     )
     one.set_defaults(run=export)
-
-    one = commands.add_parser("fill", help="make up the weights of a folder that was exported with --structure-only")
-    one.add_argument("folder", type=Path)
-    one.set_defaults(run=fill)
 
     commands.add_parser("recipes", help="list the recipes").set_defaults(run=recipes)
 

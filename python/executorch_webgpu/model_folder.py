@@ -1,7 +1,7 @@
 """Writes a model folder: what a hub repository of a model holds.
 
 model.pte                the program; its weights are inside
-structure.json, weights.ptd.head      instead of weights: what is to be made up (executorch_webgpu.structure)
+weights.json             with --structure-only: the weights that are to be made up (executorch_webgpu.structure)
 manifest.json            files with sizes and hashes, variants, versions, task
 recipe.json              the recipe and the options that made it
 README.md                the model card
@@ -23,7 +23,6 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from executorch_webgpu import structure
 from executorch_webgpu.limits import limits
 from executorch_webgpu.recipes.base import BuiltModel, ExportOptions, Recipe
 
@@ -205,6 +204,8 @@ def write(recipe: Recipe, options: ExportOptions, folder: Path, progress: Progre
     """
     from executorch.exir import ExecutorchBackendConfig
 
+    from executorch_webgpu import structure
+
     with step(progress, "loading weights"):
         built = recipe.build(options)
     with step(progress, "exporting with torch.export"):
@@ -224,7 +225,9 @@ def write(recipe: Recipe, options: ExportOptions, folder: Path, progress: Progre
         path = folder / PROGRAM
         with path.open("wb") as file:
             program.write_to_file(file)
-        files = {**built.files, **(structure.files(lowered) if structure_only else {})}
+        files = dict(built.files)
+        if structure_only:
+            files[structure.STRUCTURE] = structure.weights_json(lowered, built.constant_methods["get_vocab_size"])
         for name, content in files.items():
             (folder / name).write_bytes(content)
         (folder / "README.md").write_text(card_text(recipe, built, options, path.stat().st_size))

@@ -102,7 +102,7 @@ class WebGPUPartitioner(Partitioner):
     """Delegates to WebGPU what operators.yaml lists, where the predicate of the operator agrees.
 
     external_weights: name of the .ptd file (without extension) that constants go to instead of into the .pte.
-    structure_only: weights have keys and no data: somebody makes them up later (executorch_webgpu.structure).
+    structure_only: quantised weights have keys and no data: somebody makes them up later (executorch_webgpu.structure).
     verify: compare every quantised weight with what the graph makes of it, so that a look-alike is never taken.
     One instance serves all methods of a program; `report()` tells about all of them.
     """

@@ -86,7 +86,7 @@ def lower(
 
     ranges: true (min, max) of symbols by name, where torch.export's own range has lost a minimum of 1.
     ambiguous: names that methods use for different constants: their keys get the content's hash.
-    structure_only: the values of weights (parameters and quantised weights) have keys, but no data.
+    structure_only: quantised weights have keys, but no data.
     """
     return Lowering(program, ranges or {}, ambiguous or set(), structure_only).run()
 
@@ -101,7 +101,6 @@ class Lowering:
     ):
         self.program = program
         self.structure_only = structure_only
-        self._parameters = set(program.graph_signature.parameters)
         self.constants = Constants(program)
         self.ambiguous = ambiguous
         known = {str(s): (max(int(r.lower), 0), _upper(r)) for s, r in program.range_constraints.items()}
@@ -213,8 +212,7 @@ class Lowering:
         tensor = tensor.detach().contiguous()
         if ambiguous or (key in self.data and not _equal_bytes(self.data[key], tensor)):
             key = f"{key}#{_digest(tensor)}"
-        if not (self.structure_only and key in self._parameters):
-            self.data[key] = tensor
+        self.data[key] = tensor
         return key
 
     def _quantized_weight(self, node: FxNode) -> int | None:

@@ -41,6 +41,8 @@ def build_synthetic(family: Family, preset: Preset | None, options: ExportOption
     raw = read_config(folder, family) if folder else Config(preset.config, preset.title)
     config = decoder_config(family, raw, options.max_len, options.logits)
     scheme = Scheme.of(options).for_model(config.tied_embedding)
+    if options.structure_only and 32 in (scheme.bits, scheme.embedding_bits, scheme.head_bits):
+        raise RecipeError("--structure-only lists quantised weights alone: leave out --bits, --head … none")
     title = folder.resolve().name if folder else preset.title
     card = Card(
         title=f"{title} for executorch-webgpu, weights made up",

@@ -15,7 +15,9 @@ from torch import Tensor
 from executorch_webgpu.quantization import QuantizedWeight
 from executorch_webgpu.recipes.decoder import DecoderConfig, weight_shapes
 from executorch_webgpu.recipes.text_generation import Scheme
-from executorch_webgpu.structure import SPREAD
+
+# Standard deviations of evenly spread stored values: 0 … 15, and −127 … 127.
+SPREAD = {4: 4.61, 8: 73.3}
 
 
 def sliding(values: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -37,7 +39,8 @@ def weight(name: str, shape: tuple[int, ...], scheme: Scheme) -> Tensor | Quanti
     if bits == 8:
         q = torch.randint(-127, 128, (length,), generator=generator, dtype=torch.int8)
         return QuantizedWeight(sliding(q, shape), scale.expand(shape[0]))
-    q = torch.randint(0, 16, (length,), generator=generator, dtype=torch.uint8)
+    # Symmetric ones mean q − 8: without the 0 they have no mean of their own.
+    q = torch.randint(1 if symmetric else 0, 16, (length,), generator=generator, dtype=torch.uint8)
     scale = scale.half()
     groups = (shape[0], shape[1] // group)
     minimum = None if symmetric else (-7.5 * scale).expand(groups)

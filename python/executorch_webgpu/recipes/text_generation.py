@@ -78,7 +78,7 @@ class Scheme:
         weights = {"bits": self.bits, "embedding_bits": self.embedding_bits}
         if self.head_bits is not None:
             weights["head_bits"] = self.head_bits
-        if 4 in weights.values():
+        if 4 in weights.values():  # bits of something
             weights |= {"group": self.group, "symmetric": self.symmetric}
         return weights
 
