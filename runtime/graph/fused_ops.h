@@ -56,6 +56,36 @@ enum CachedAttentionArg {
   kAttentionArgCount
 };
 
+/// etwgpu.rope_cache_write behind its etwgpu.linear (no activation, glu or residual), as one operator: with one row,
+/// one kernel. x [1, S, K]; the other arguments and the output q [1, S, Hq, D] as in the two.
+inline constexpr std::string_view kQkvCacheWrite = "etwgpu.qkv_cache_write";
+enum QkvCacheWriteArg {
+  kQkvX,
+  kQkvWeight,
+  kQkvBias,
+  kQkvHasNorm,
+  kQkvNormWeight,
+  kQkvNormEps,
+  kQkvTable,
+  kQkvStart,
+  kQkvKCache,
+  kQkvVCache,
+  kQkvHeads,
+  kQkvKvHeads,
+  kQkvArgCount
+};
+
+/// y = cached_attention(q, …) · Wᵀ + bias + residual: with one row, the parts of the attention meet in the product.
+///   the first arguments are those of etwgpu.cached_attention; weight [N, Hq · D]; bias [N] or None; residual, y
+///   [1, S, N] or None
+inline constexpr std::string_view kAttentionLinear = "etwgpu.attention_linear";
+enum AttentionLinearArg {
+  kAttentionLinearWeight = kAttentionArgCount,
+  kAttentionLinearBias,
+  kAttentionLinearResidual,
+  kAttentionLinearArgCount
+};
+
 /// A group of pointwise operators and strided reads as one kernel: args are the tensors of Node::pointwise->inputs in
 /// order.
 inline constexpr std::string_view kPointwise = "etwgpu.pointwise";

@@ -20,6 +20,8 @@ constexpr Pass kPasses[] = {
     {"rope_cache_write", fuseRopeCacheWrite},
     // Before pointwise: an activation or a sum is free at the end of a product.
     {"linear", fuseLinear},
+    // Needs the linears with their norms and residuals.
+    {"decoder", fuseDecoder},
     {"convolution", fuseConvolution},
     // What is left of elementwise operators and layout.
     {"pointwise_lower", lowerPointwise},

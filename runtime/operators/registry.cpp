@@ -9,6 +9,7 @@ namespace etwgpu {
 #define ETWGPU_FAMILIES(X) \
   X(Attention)             \
   X(Convolution)           \
+  X(Decoder)               \
   X(Elementwise)           \
   X(Indexing)              \
   X(Layout)                \

@@ -115,7 +115,7 @@ async function tokenCosts(s, label, layers) {
     const counted = await askInstrument(s.page);
     const token = perToken(counted.tokens.slice(-6));
     assert(token.submits === 1, `${token.submits} submits`);
-    assert(token.dispatches > 0 && token.dispatches <= 7 * layers + 8, `${token.dispatches} dispatches`);
+    assert(token.dispatches > 0 && token.dispatches <= 5 * layers + 6, `${token.dispatches} dispatches`);
     assert(token.readBackBytes === 4, `${token.readBackBytes} bytes read back`);
     const created = token.buffers + token.bindGroups + token.pipelines;
     assert(created === 0, `${created} objects created`);

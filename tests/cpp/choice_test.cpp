@@ -75,6 +75,41 @@ TEST(Choice, AttentionDecodesInTwoDispatches) {
               ElementsAre("f32_attention_tiles_32x64_baseline_causal"));
 }
 
+TEST(Choice, DecoderOperatorsOfOneRowAndOfMore) {
+  const KernelCase qkv = qkvCase("qkv", 64, 2048, 4, true, false);
+  const KernelCase out = attentionLinearCase("o", 32, 8, 64, 2048, 2048, 4, true);
+  const GpuCapabilities baseline = device(Tier::baseline);
+  EXPECT_THAT(running(qkv, baseline, options(), {1}), ElementsAre("f32_linear_int4_gemv_baseline_norm_rope"));
+  EXPECT_THAT(running(qkv, baseline, options(), {3}),
+              ElementsAre("f32_linear_int4_gemv_baseline_norm", "f32_rope_cache_write_baseline"));
+  EXPECT_THAT(running(out, baseline, options(), {1}),
+              ElementsAre("f32_attention_decode_split_baseline", "f32_linear_int4_gemv_baseline_residual_combine"));
+  EXPECT_THAT(running(out, baseline, options(), {3}),
+              ElementsAre("f32_attention_tiles_32x64_baseline_causal", "f32_linear_int4_gemv_baseline_residual"));
+  // a head size that blocks of four rotary pairs do not divide, and a device with too few bindings for both
+  EXPECT_THAT(running(qkvCase("odd", 20, 256, 4, true, false), baseline, options(), {1}),
+              ElementsAre("f32_linear_int4_gemv_baseline_norm", "f32_rope_cache_write_baseline"));
+  GpuCapabilities few = baseline;
+  few.max_storage_buffers = 8;
+  EXPECT_THAT(running(qkvCase("bias", 64, 256, 4, true, true), few, options(), {1}),
+              ElementsAre("f32_linear_int4_gemv_baseline_norm", "f32_rope_cache_write_baseline"));
+  EXPECT_THAT(running(attentionLinearCase("odd", 3, 3, 20, 64, 60, 0, true), baseline, options(), {1}),
+              ElementsAre("f32_attention_decode_split_baseline", "f32_attention_decode_combine_baseline",
+                          "f32_linear_plain_gemv_baseline_residual"));
+}
+
+// The grid is the same for every position, and a part is never shorter than a round of the kernel.
+TEST(Choice, PartsOfTheCache) {
+  for (const int64_t kv_heads : {1, 2, 3, 8, 32})
+    for (const int64_t length : {1, 32, 33, 999, 8192, 131072}) {
+      const attention::SplitSize size = attention::splitSize(length, kv_heads, false);
+      EXPECT_GE(size.parts, 1);
+      EXPECT_LE(size.parts, 32);
+      EXPECT_TRUE(size.parts >= 8 || size.parts * size.positions >= length);
+    }
+  EXPECT_EQ(attention::splitSize(8192, 8, false).parts, 16);
+}
+
 TEST(Choice, GridsCoverTheShape) {
   KernelCase c = linearCase("l", {.n = 200, .k = 64, .bits = 4});
   const auto dispatches = planCase(c, device(Tier::baseline), options());

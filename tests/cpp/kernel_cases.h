@@ -81,6 +81,38 @@ inline KernelCase ropeCase(int64_t d) {
   return c;
 }
 
+/// etwgpu.qkv_cache_write with 4 query and 2 key heads.
+inline KernelCase qkvCase(const std::string& name, int64_t d, int64_t k, int bits, bool symmetric, bool bias) {
+  KernelCase c{name, {}};
+  GraphBuilder& b = c.builder;
+  const ExprId s = b.symbol("s", 1, 64, 0, 1);
+  const ValueId x = b.value("x", DType::f32, {1, s, k}, ValueKind::intermediate);
+  const ValueId w = weightOf(b, 8 * d, k, bits, 64, symmetric);
+  const Arg bias_arg = bias ? Arg(b.value("bias", DType::f32, {8 * d}, ValueKind::constant)) : Arg();
+  const ValueId norm = b.value("nw", DType::f32, {k}, ValueKind::constant);
+  const ValueId table = b.value("table", DType::f32, {128, 2, d / 2}, ValueKind::constant);
+  const ValueId start = b.input("start", DType::i64, {1});
+  const ValueId kc = b.state("k", {1, 2, 128, d}), vc = b.state("v", {1, 2, 128, d});
+  b.node(std::string(kQkvCacheWrite), {x, w, bias_arg, true, norm, 1e-5, table, start, kc, vc, b.i(4), b.i(2)}, "q",
+         {1, s, 4, d});
+  return c;
+}
+
+/// etwgpu.attention_linear with a residual.
+inline KernelCase attentionLinearCase(const std::string& name, int64_t heads, int64_t kv_heads, int64_t d,
+                                      int64_t length, int64_t n, int bits, bool symmetric) {
+  KernelCase c = cachedAttentionCase(name, heads, kv_heads, d, length);
+  GraphBuilder& b = c.builder;
+  Node& node = b.graph.nodes.back();
+  const ExprId s = b.graph.value(node.outputs[0]).dims[1];
+  node.op = kAttentionLinear;
+  node.args.push_back(weightOf(b, n, heads * d, bits, 32, symmetric));
+  node.args.push_back(std::monostate{});
+  node.args.push_back(b.value("r", DType::f32, {1, s, n}, ValueKind::intermediate));
+  node.outputs = {b.value("z", DType::f32, {1, s, n}, ValueKind::intermediate)};
+  return c;
+}
+
 /// mask: no argument, bool or float of [S, T].
 inline KernelCase sdpaCase(const std::string& name, const char* mask, bool causal) {
   KernelCase c{name, {}};
@@ -168,6 +200,14 @@ inline std::vector<KernelCase> kernelCases() {
   cases.push_back(cachedAttentionCase("attention", 9, 3, 64, 2048));
   cases.push_back(cachedAttentionCase("attention_wide", 4, 1, 256, 64));
   cases.push_back(cachedAttentionCase("attention_odd", 3, 3, 20, 64));
+  for (int bits : {0, 4, 8}) {
+    const std::string w = std::to_string(bits);
+    cases.push_back(qkvCase("qkv" + w, 64, 2048, bits, true, false));
+    cases.push_back(attentionLinearCase("attention_linear" + w, 32, 8, 64, 2048, 2048, bits, true));
+  }
+  cases.push_back(qkvCase("qkv_affine", 80, 896, 4, false, true));
+  cases.push_back(attentionLinearCase("attention_linear_affine", 14, 2, 64, 999, 896, 4, false));
+  cases.push_back(attentionLinearCase("attention_linear_odd", 3, 3, 20, 64, 60, 0, true));
   cases.push_back(ropeCase(64));
   cases.push_back(ropeCase(20));
   cases.push_back(sdpaCase("sdpa", nullptr, false));

@@ -55,7 +55,7 @@ class Cached(nn.Module):
 )
 @pytest.mark.parametrize("precision", ["f32", "f16"])
 def test_cached_layer(tmp_path, heads, kv_heads, d, length, precision):
-    """Prefill, decode over the border of a part, chunks; at most 7 dispatches a layer when decoding."""
+    """Prefill, decode over the border of a part, chunks; at most 5 dispatches a layer when decoding."""
     torch.manual_seed(1)
     model = Cached(heads, kv_heads, d, length).eval().requires_grad_(False)
     for p in model.parameters():
@@ -76,5 +76,5 @@ def test_cached_layer(tmp_path, heads, kv_heads, d, length, precision):
             error = (found.double() - expected).abs().max().item() / max(1, expected.abs().max().item())
             assert error < (3e-5 if precision == "f32" else 1e-2), f"{tier}, {s} rows at {start}: {error:.1e}"
             if s == 1:
-                assert session.last_stats["dispatches"] <= 7
+                assert session.last_stats["dispatches"] <= 5
         start += s

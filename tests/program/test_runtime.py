@@ -318,7 +318,7 @@ def test_inspect_shows_islands_and_schemes(fixture_of, capsys):
     assert island["operators"] == ["aten::cumsum.out"] and island["bytes_copied"] == 2 * 9 * 24 * 4
     assert inspect.main([str(fixture_of("decoder2").path)]) == 0
     text = capsys.readouterr().out
-    assert "int4 group 32 affine" in text and "etwgpu.cached_attention × 2" in text
+    assert "int4 group 32 affine" in text and "etwgpu.attention_linear × 2" in text
 
 
 class Mixed(torch.nn.Module):

@@ -10,6 +10,7 @@ Status stateMutations(Graph& graph);
 Status fuseCachedAttention(Graph& graph);
 Status fuseRopeCacheWrite(Graph& graph);
 Status fuseLinear(Graph& graph);
+Status fuseDecoder(Graph& graph);
 Status fuseConvolution(Graph& graph);
 Status lowerPointwise(Graph& graph);
 Status mergePointwise(Graph& graph);

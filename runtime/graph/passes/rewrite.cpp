@@ -77,6 +77,7 @@ std::vector<ValueId> writtenStates(const Node& node) {
   if (node.op == kStateIndexPut) return {tensorArg(node, kStateIndexPutState)};
   if (node.op == kStateCopy) return {tensorArg(node, 0)};
   if (node.op == kRopeCacheWrite) return {tensorArg(node, kRopeKCache), tensorArg(node, kRopeVCache)};
+  if (node.op == kQkvCacheWrite) return {tensorArg(node, kQkvKCache), tensorArg(node, kQkvVCache)};
   return {};
 }
 

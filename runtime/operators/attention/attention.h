@@ -29,8 +29,12 @@ constexpr int kTileRows = 32, kTileKeys = 64;
 /// Invocations and positions at a time of the decode kernel.
 constexpr int kDecodeInvocations = 128, kDecodePositions = 128;
 
-/// Parts into which a cache of `length` positions is split for decoding.
-int splits(int64_t length);
+/// How decoding splits the visible positions of a cache: into at most `parts` parts of ceil(visible / parts), but at
+/// least `positions` positions; parts beyond them are empty. The grid does not depend on the position.
+struct SplitSize {
+  int parts, positions;
+};
+SplitSize splitSize(int64_t length, int64_t kv_heads, bool narrow);
 /// Bytes of workgroup memory of the decode kernel; above the device's limit the tile kernel decodes.
 int64_t decodeWorkgroupBytes(int64_t group, int64_t head_dim);
 

@@ -11,9 +11,9 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   var o = vec4f();
   for (var i = 0u; i < params.parts; i++) {
     let part = partial_ml[head * params.parts + i];
-    let e = exp(part.x - m);
-    l += e * part.y;
-    o += e * partial_o[(head * params.parts + i) * (${D}u / 4u) + li];
+    let e = exp(part.x - m) * part.y;
+    l += e;
+    o += e * vec4f(partial_o[(head * params.parts + i) * (${D}u / 4u) + li]);
   }
   y[head * (${D}u / 4u) + li] = ${STORE}(select(o / l, vec4f(), l == 0.0));
 }

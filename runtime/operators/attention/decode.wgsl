@@ -1,9 +1,10 @@
 // One query against one part of the cache: workgroup = (key head wid.x, part wid.y). The query heads of the group share the reads of
 // keys and values. Per 128 positions: scores (LANES invocations a position), softmax with the running maximum, sums of values
 // (D/4 invocations a position, each four elements for all heads of the group).
-// Writes, not yet divided: partial_o [Hq, parts, D], partial_ml [Hq, parts, 2] (maximum, sum).
-// Parameters: length (positions of the cache), parts, scale, window (0: none).
-// Defines: GROUP (query heads a key head), D, LANES = 1 | 4 (4 needs SUBGROUPS, and D a multiple of 16), SUBGROUPS.
+// Writes partial_o [Hq, parts, D], divided by the part's sum, and partial_ml [Hq, parts, 2] (maximum, sum).
+// Parameters: length (positions of the cache), parts, part_positions (least positions of a part), scale, window (0: none).
+// Defines: GROUP (query heads a key head), D, LANES = 1 | 4 (4 needs SUBGROUPS, and D a multiple of 16), STORE (vector type of
+// partial_o), SUBGROUPS.
 ${HEADER}
 const kThreads = 128u;
 const kPositions = 128u;
@@ -21,7 +22,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   let position = u32(start[0]);
   let end = min(position + 1u, params.length);
   let begin = select(0u, end - min(end, params.window), params.window > 0u);
-  let per_part = (end - begin + params.parts - 1u) / params.parts;
+  let per_part = max((end - begin + params.parts - 1u) / params.parts, params.part_positions);
   let first = min(begin + wid.y * per_part, end);
   let count = min(per_part, end - first);
   let base = (kv * params.length + first) * kD4;
@@ -85,20 +86,18 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
     let head = kv * ${GROUP}u + g;
     let part = head * params.parts + wid.y;
     workgroupBarrier();
+    sums[li] = vec4f(l[g]);
+    workgroupBarrier();
+    var sum = sums[0].x;
+    for (var j = 1u; j < kSlots; j++) { sum += sums[j * kD4].x; }
+    if (li == 0u) { partial_ml[part] = vec2f(m[g], sum); }
+    workgroupBarrier();
     sums[li] = o[g];
     workgroupBarrier();
     if (li < kD4) {
-      var sum = sums[li];
-      for (var j = 1u; j < kSlots; j++) { sum += sums[j * kD4 + li]; }
-      partial_o[part * kD4 + li] = sum;
-    }
-    workgroupBarrier();
-    sums[li] = vec4f(l[g]);
-    workgroupBarrier();
-    if (li == 0u) {
-      var sum = sums[0].x;
-      for (var j = 1u; j < kSlots; j++) { sum += sums[j * kD4].x; }
-      partial_ml[part] = vec2f(m[g], sum);
+      var total = sums[li];
+      for (var j = 1u; j < kSlots; j++) { total += sums[j * kD4 + li]; }
+      partial_o[part * kD4 + li] = ${STORE}(select(total / sum, vec4f(), sum == 0.0));
     }
   }
 }

@@ -1,20 +1,21 @@
 // One row of y: y[n] = epilogue(sum_k x[k] · W[n, k]). Workgroup (wid.x, row of x wid.y): WG / TEAM teams, each summing four
 // rows of W over K. Consecutive invocations of a team read consecutive units: UNIT k of four rows, in R4 one vec4<u32>.
-// With GLU the first half of the teams takes gate rows, the second the up rows of the same columns.
+// With GLU the first half of the teams takes gate rows, the second the up rows of the same columns; with ROPE lower and upper
+// halves of rotary pairs. One row of x, then (and with COMBINE).
 // Parameters: n (columns of y, in this part), n0 (first column of this part), n_total, k, units (of a row: k / UNIT), last (last
 // block of four rows of W, plain: last row), eps.
 // Defines: WG, TEAM, WEIGHTS = plain | int4 | int8, VEC4 (k is a multiple of 4), AFFINE, GROUP, NORM, NORM_WEIGHT, BIAS, GLU,
-// RESIDUAL, ACTIVATION, STORE (element type of y), SUBGROUPS.
+// RESIDUAL, ACTIVATION, STORE (element type of y), SUBGROUPS, and those of gemv_input.wgsl and gemv_output.wgsl.
 ${HEADER}
 #include "common/quant.wgsl"
-#include "common/activation.wgsl"
+#include "matmul/gemv_output.wgsl"
 #if NORM
 #include "common/reduce.wgsl"
 #endif
 
 const kTeams = ${WG}u / ${TEAM}u;
 const kChunk = 2048u;  // values of x staged at a time
-#if GLU
+#if GLU || ROPE
 const kRows = kTeams * 2u;
 #else
 const kRows = kTeams * 4u;
@@ -26,33 +27,8 @@ var<workgroup> staged: array<vec4f, 512>;
 var<workgroup> staged_sum: array<f32, 256>;
 #endif
 
-fn loadX(row: u32, i: u32) -> vec4f {  // k = 4 i …
-#if VEC4
-  return vec4f(x[row * (params.k / 4u) + i]);
-#else
-  let base = row * params.k + 4u * i;
-  var v = vec4f();
-  for (var j = 0u; j < 4u; j++) {
-    if (4u * i + j < params.k) { v[j] = f32(x[base + j]); }
-  }
-  return v;
-#endif
-}
-fn normWeight(i: u32) -> vec4f {
-#if NORM_WEIGHT
-#if VEC4
-  return vec4f(norm_weight[i]);
-#else
-  var v = vec4f();
-  for (var j = 0u; j < 4u; j++) {
-    if (4u * i + j < params.k) { v[j] = f32(norm_weight[4u * i + j]); }
-  }
-  return v;
-#endif
-#else
-  return vec4f(1.0);
-#endif
-}
+#include "matmul/gemv_input.wgsl"
+#include "matmul/gemv_constants.wgsl"
 
 // Stages x[row, chunk …] times the norm's weight; returns this invocation's part of the sum of squares.
 fn stage(row: u32, chunk: u32, count: u32, li: u32) -> f32 {
@@ -116,7 +92,7 @@ fn unitDot(block: u32, u: u32, i: u32) -> vec4f {
   let hi = staged[256u + i];
   let sum = vec4f(dot(nibbles(w.x), lo) + dot(nibbles(w.x >> 16u), hi), dot(nibbles(w.y), lo) + dot(nibbles(w.y >> 16u), hi),
                   dot(nibbles(w.z), lo) + dot(nibbles(w.z >> 16u), hi), dot(nibbles(w.w), lo) + dot(nibbles(w.w >> 16u), hi));
-  let c = constants[group];
+  let c = groupConstants(group);
 #if AFFINE
   return sum * halves4(c.xy) + halves4(c.zw) * staged_sum[i];
 #else
@@ -160,6 +136,8 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   let pair = team % (kTeams / 2u);
   let up = team / (kTeams / 2u);
   var block = column0 + pair * 4u + up * params.n;
+#elif ROPE
+  var block = pairRow(column0 / 4u + team % (kTeams / 2u)) + team / (kTeams / 2u) * (${HEAD_DIM}u / 2u);
 #else
   var block = column0 + team * 4u;
 #endif
@@ -202,34 +180,26 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   let parts = 1u;
   let stride = ${TEAM}u;
 #endif
+#if ROPE
+  let index = column0 / 4u + li / 4u;  // of four rotary pairs
+  if (li >= kRows || index >= params.n / 8u) { return; }
+#else
   let column = column0 + li;
   if (li >= kRows || column >= params.n) { return; }
+#endif
   var z = 0.0;
   for (var i = 0u; i < parts; i++) { z += staged[(li / 4u) * stride + i][li % 4u]; }
   z *= scale;
-#if WEIGHTS == int8
-  z *= constants[column];
+#if GLU || ROPE
+  var second = 0.0;
+  for (var i = 0u; i < parts; i++) { second += staged[(li / 4u + kTeams / 2u) * stride + i][li % 4u]; }
+  second *= scale;
+#else
+  let second = 0.0;
 #endif
-  let n = params.n0 + column;
-#if BIAS
-  z += f32(bias[n]);
+#if ROPE
+  finishPair(index, li % 4u, z, second);
+#else
+  finish(row, column, z, second);
 #endif
-  z = activation(z);
-#if GLU
-  var gate = 0.0;
-  for (var i = 0u; i < parts; i++) { gate += staged[(li / 4u + kTeams / 2u) * stride + i][li % 4u]; }
-  gate *= scale;
-#if WEIGHTS == int8
-  gate *= constants[params.n + column];
-#endif
-#if BIAS
-  gate += f32(bias[params.n + n]);
-#endif
-  z *= gate;
-#endif
-  let at = row * params.n_total + n;
-#if RESIDUAL
-  z += f32(residual[at]);
-#endif
-  y[at] = ${STORE}(z);
 }

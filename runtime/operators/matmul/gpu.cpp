@@ -1,4 +1,4 @@
-// etwgpu.linear and aten.linear: what both shapes of kernels share, and the GEMV. GEMMs: gpu_gemm.cpp.
+// etwgpu.linear and aten.linear: what both shapes of kernels share. GEMVs: gpu_gemv.cpp, GEMMs: gpu_gemm.cpp.
 #include <algorithm>
 
 #include "runtime/graph/fused_ops.h"
@@ -23,13 +23,17 @@ uint64_t bytesOfConstants(const Linear& l, int64_t rows) {
 }
 
 void bindWeights(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l, const PartOfColumns& part, bool vec4,
-                 Shape shape) {
+                 Shape shape, bool merged) {
   const bool all = part.count == l.n;
   const int64_t rows = all ? l.rows_w : part.count, padded = (rows + 7) / 8 * 8;
   const uint64_t row = bytesOfRow(c, l), offset = row * uint64_t(part.first);
   const uint64_t first_constant = l.weights == Weights::plain ? 0 : bytesOfConstants(l, part.first);
   if (l.weights == Weights::plain) {
     b.bind("words", l.weight, Access::read, vec4 ? 4 : 1, Part::data, offset, all ? 0 : row * uint64_t(rows));
+    return;
+  }
+  if (merged) {
+    b.bindTyped("words", l.weight, Access::read, "vec4<u32>");
     return;
   }
   b.bindTyped("words", l.weight, Access::read, "vec4<u32>", Part::quant_words, offset,
@@ -55,12 +59,17 @@ std::string kernelName(const DispatchBuilder& b, const Linear& l, const Kernel& 
 }
 
 void describeCommon(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, const Kernel& kernel,
-                    const PartOfColumns& part) {
+                    const PartOfColumns& part, bool merged) {
   const bool vec4 = l.k % 4 == 0, vec_n = l.n % 4 == 0 && kernel.shape == Shape::gemm;
   const int width_n = vec_n ? 4 : 1;
   const int unit = l.weights == Weights::int4 ? 8 : vec4 ? 4 : 1;
-  b.read("x", l.x, vec4 ? 4 : 1);
-  bindWeights(b, c, l, part, vec4, kernel.shape);
+  if (l.partials) {
+    b.bind("partial_o", l.partials->o, Access::read, 4);
+    b.bindTyped("partial_ml", l.partials->ml, Access::read, "vec2<f32>");
+  } else {
+    b.read("x", l.x, vec4 ? 4 : 1);
+  }
+  bindWeights(b, c, l, part, vec4, kernel.shape, merged);
   if (l.norm_weight != kNoValue) b.read("norm_weight", l.norm_weight, vec4 ? 4 : 1);
   if (l.bias != kNoValue) b.read("bias", l.bias, width_n);
   if (l.residual != kNoValue) b.read("residual", l.residual, width_n);
@@ -87,11 +96,7 @@ void describeCommon(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, cons
   b.param("eps", l.eps);
 }
 
-}  // namespace matmul
-
-namespace {
-
-Status describe(GpuPlanContext& c, Linear& l) {
+Status describeLinear(GpuPlanContext& c, Linear& l) {
   const Value& w = c.graph.value(l.weight);
   l.quantization = w.quantization;
   l.weights = w.quantization.bits == 4 ? Weights::int4 : w.quantization.bits == 8 ? Weights::int8 : Weights::plain;
@@ -128,32 +133,21 @@ Status splitColumns(const GpuPlanContext& c, const Linear& l, std::vector<PartOf
   return {};
 }
 
-Status describeGemv(GpuPlanContext& c, const Linear& l, const PartOfColumns& part) {
-  const Kernel* kernel = choose(l.weights, Shape::gemv, c.useSubgroups() ? Tier::subgroups : Tier::baseline);
-  DispatchBuilder b(c, "matmul/gemv.wgsl", {});
-  describeCommon(b, c, l, *kernel, part);
-  b.rename(kernelName(b, l, *kernel));
-  const GemvSize size = gemvSize({l.rows_w, l.k, l.weights, l.glu, c.caps.narrow()});
-  b.define("WG", size.invocations);
-  b.define("TEAM", size.team);
-  b.define("UNIT", l.weights == Weights::int4 ? 8 : l.k % 4 == 0 ? 4 : 1);
-  b.subgroups(kernel->tier == Tier::subgroups);
-  b.grid(c.exprs.ceildiv(c.exprs.constant(part.count), size.rows(l.glu)), l.m);
-  b.when(l.m, 1, kGemvMaxRows);
-  return b.finish();
-}
-
-Status planLinear(GpuPlanContext& c, Linear l) {
-  ETWGPU_TRY(describe(c, l));
+Status planLinear(GpuPlanContext& c, Linear l, int64_t min_rows) {
+  ETWGPU_TRY(describeLinear(c, l));
   std::vector<PartOfColumns> parts;
   ETWGPU_TRY(splitColumns(c, l, parts));
   const Bounds m = c.exprs.bounds(l.m);
   for (const PartOfColumns& part : parts) {
-    if (m.min <= kGemvMaxRows) ETWGPU_TRY(describeGemv(c, l, part));
-    if (m.max > kGemvMaxRows) ETWGPU_TRY(planGemm(c, l, part, kGemvMaxRows + 1));
+    if (std::max(m.min, min_rows) <= kGemvMaxRows) ETWGPU_TRY(planGemv(c, l, part, min_rows, kGemvMaxRows));
+    if (m.max > kGemvMaxRows) ETWGPU_TRY(planGemm(c, l, part, std::max(min_rows, kGemvMaxRows + 1)));
   }
   return {};
 }
+
+}  // namespace matmul
+
+namespace {
 
 Status planFusedLinear(GpuPlanContext& c) {
   const NodeArgs a(c.node());

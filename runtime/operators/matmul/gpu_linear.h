@@ -4,6 +4,7 @@
 #include <string>
 
 #include "runtime/graph/graph.h"
+#include "runtime/operators/attention/gpu_attention.h"
 #include "runtime/operators/common/gpu_builder.h"
 #include "runtime/operators/matmul/matmul.h"
 
@@ -14,6 +15,11 @@ struct Linear {
   bool norm = false, glu = false;
   double eps = 0;
   std::string activation = "none";
+  /// Only GEMVs of one row: x is the attention's result in parts (x is then not read), or y the query, rotated, while
+  /// key and value go into the caches.
+  const attention::Partials* partials = nullptr;
+  const attention::CacheWrite* cache_write = nullptr;
+  int64_t head_dim = 0;  // with either
   // found from the above:
   Quantization quantization;
   Weights weights = Weights::plain;
@@ -28,9 +34,19 @@ struct PartOfColumns {
 
 /// Readable: storage, kernel and what is fused.
 std::string kernelName(const DispatchBuilder& b, const Linear& l, const Kernel& kernel);
-/// What both shapes have in common: bindings, epilogue, parameters.
+/// What both shapes have in common: bindings, epilogue, parameters. merged: words and constants as one binding.
 void describeCommon(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, const Kernel& kernel,
-                    const PartOfColumns& part);
+                    const PartOfColumns& part, bool merged = false);
+/// Fills what is found from the values; fails where no kernel fits.
+Status describeLinear(GpuPlanContext& c, Linear& l);
+/// Columns by binding.
+Status splitColumns(const GpuPlanContext& c, const Linear& l, std::vector<PartOfColumns>& parts);
+/// Describes all dispatches of a linear for calls with at least min_rows rows of x.
+Status planLinear(GpuPlanContext& c, Linear l, int64_t min_rows = 1);
+/// Describes the GEMV of a part for calls of min_rows to max_rows rows.
+Status planGemv(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, int64_t min_rows, int64_t max_rows);
+/// Can the GEMV of one row do what `partials` or `cache_write` ask for? If not, dispatches of their own must.
+bool canFuse(const GpuPlanContext& c, const Linear& l);
 /// Describes the GEMM dispatches of a part for calls with at least min_rows rows of x.
 Status planGemm(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, int64_t min_rows);
 /// aten.mm, bmm, matmul, addmm.

@@ -1,0 +1,73 @@
+// What the files of attention's GPU planning share: gpu.cpp (tiles), gpu_cached.cpp (cache write, decoding), and the
+// fused operators of decoder/gpu.cpp.
+#pragma once
+
+#include <string>
+
+#include "runtime/graph/graph.h"
+#include "runtime/operators/attention/attention.h"
+#include "runtime/operators/common/gpu_builder.h"
+
+namespace etwgpu::attention {
+
+inline std::string vectorType(std::string_view storage, int width) {
+  return width == 4 ? "vec4<" + std::string(storage) + ">" : std::string(storage);
+}
+inline std::string nameOf(const DispatchBuilder& b, ValueId y, const Kernel& kernel) {
+  return std::string(b.storage(y)) + "_" + std::string(kernel.name);
+}
+
+/// What both kinds of attention ask of the tile kernel. Strides in elements.
+struct Tiles {
+  ValueId q = kNoValue, k = kNoValue, v = kNoValue, start = kNoValue, mask = kNoValue, y = kNoValue;
+  ExprId queries, keys, kv_heads, batches;
+  ExprId q_s, q_h, q_b, k_h, k_b, y_s, y_h, y_b;
+  int64_t group = 1, head_dim = 0;
+  bool causal = false;
+  double scale = 1;
+  ExprId window;
+};
+/// Describes the dispatch for calls with at least min_queries queries.
+Status describeTiles(GpuPlanContext& c, const Tiles& t, int64_t min_queries);
+
+/// etwgpu.cached_attention over constant shapes.
+struct Cached {
+  ValueId q = kNoValue, k = kNoValue, v = kNoValue, start = kNoValue;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0, length = 0;
+  double scale = 1;
+  ExprId window, queries;
+  int64_t group() const { return heads / kv_heads; }
+};
+/// Reads the arguments of the context's node, which begin with those of etwgpu.cached_attention.
+Status readCached(GpuPlanContext& c, Cached& out);
+/// Can a single query be served by the kernel that splits the cache?
+bool canSplit(const GpuPlanContext& c, const Cached& a);
+/// The tile kernel with output y, for calls with at least min_queries queries.
+Status describeCachedTiles(GpuPlanContext& c, const Cached& a, ValueId y, int64_t min_queries);
+
+/// Results of the parts of the cache: o [Hq, parts, D], each divided by its sum, and ml [Hq, parts, 2]: maximum and
+/// sum.
+struct Partials {
+  ValueId o = kNoValue, ml = kNoValue;
+  SplitSize size;
+};
+/// Describes the dispatch that computes the parts, for calls with one query.
+Status describeDecode(GpuPlanContext& c, const Cached& a, Partials& out);
+
+/// All dispatches of the attention, with output y.
+Status describeCached(GpuPlanContext& c, const Cached& a, ValueId y);
+
+/// Rotation and cache write of etwgpu.rope_cache_write.
+struct CacheWrite {
+  ValueId qkv = kNoValue, table = kNoValue, start = kNoValue, k = kNoValue, v = kNoValue, q = kNoValue;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0, length = 0;
+};
+/// Takes the shapes from the cache; fails where they are not constant.
+Status checkCacheWrite(GpuPlanContext& c, ExprId heads, ExprId kv_heads, CacheWrite& w);
+/// Describes the dispatch for calls with at least min_rows rows.
+Status describeCacheWrite(GpuPlanContext& c, const CacheWrite& w, int64_t min_rows);
+
+/// etwgpu.rope_cache_write and etwgpu.cached_attention.
+void registerCachedAttentionGpu(GpuRegistry& r);
+
+}  // namespace etwgpu::attention

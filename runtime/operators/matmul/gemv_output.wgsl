@@ -1,0 +1,83 @@
+// What a GEMV does with its sums. finish(row, column, z, up): bias, activation, gate, residual, y. With ROPE instead
+// finishPair: a rotary pair of a query or key head is rotated, keys and values go into the caches (fused_ops.h:
+// etwgpu.qkv_cache_write).
+// Parameters: n, n0, n_total. Defines: WEIGHTS, BIAS, GLU, RESIDUAL, ACTIVATION, STORE, ROPE, and for ROPE HEADS, KV_HEADS,
+// HEAD_DIM, LENGTH (positions of the cache), STORE_K (element type of the caches).
+#include "common/activation.wgsl"
+
+#include "matmul/gemv_constants.wgsl"
+
+#if ROPE
+// The row of W where the index-th four pairs begin; the pairs' other halves are HEAD_DIM / 2 rows later.
+fn pairRow(index: u32) -> u32 {
+  const per_head = ${HEAD_DIM}u / 8u;
+  return index / per_head * ${HEAD_DIM}u + index % per_head * 4u;
+}
+// Pair r of the index-th four, of which the sums are low and high.
+fn finishPair(index: u32, r: u32, low: f32, high: f32) {
+  const half = ${HEAD_DIM}u / 2u;
+  let row = pairRow(index) + r;
+  let head = row / ${HEAD_DIM}u;
+  let i = row % ${HEAD_DIM}u;
+  var a = low;
+  var b = high;
+#if WEIGHTS == int8
+  a *= rowScale(row);
+  b *= rowScale(row + half);
+#endif
+#if BIAS
+  a += f32(bias[row]);
+  b += f32(bias[row + half]);
+#endif
+  let position = u32(start[0]);
+  if (head < ${HEADS}u + ${KV_HEADS}u) {
+    let at = min(position, ${LENGTH}u - 1u) * ${HEAD_DIM}u + i;
+    let c = f32(table[at]);
+    let s = f32(table[at + half]);
+    let rotated = vec2f(a * c - b * s, b * c + a * s);
+    a = rotated.x;
+    b = rotated.y;
+  }
+  if (head < ${HEADS}u) {
+    y[row] = ${STORE}(a);
+    y[row + half] = ${STORE}(b);
+    return;
+  }
+  if (position >= ${LENGTH}u) { return; }
+  let to = ((head - ${HEADS}u) % ${KV_HEADS}u * ${LENGTH}u + position) * ${HEAD_DIM}u + i;
+  if (head < ${HEADS}u + ${KV_HEADS}u) {
+    k_cache[to] = ${STORE_K}(a);
+    k_cache[to + half] = ${STORE_K}(b);
+  } else {
+    v_cache[to] = ${STORE_K}(a);
+    v_cache[to + half] = ${STORE_K}(b);
+  }
+}
+#else
+fn finish(row: u32, column: u32, sum: f32, up: f32) {  // column of this part
+  var z = sum;
+#if WEIGHTS == int8
+  z *= rowScale(column);
+#endif
+  let n = params.n0 + column;
+#if BIAS
+  z += f32(bias[n]);
+#endif
+  z = activation(z);
+#if GLU
+  var gate = up;
+#if WEIGHTS == int8
+  gate *= rowScale(params.n + column);
+#endif
+#if BIAS
+  gate += f32(bias[params.n + n]);
+#endif
+  z *= gate;
+#endif
+  let at = row * params.n_total + n;
+#if RESIDUAL
+  z += f32(residual[at]);
+#endif
+  y[at] = ${STORE}(z);
+}
+#endif
