@@ -5,6 +5,9 @@ cd "$(dirname "$0")/.."
 . tools/env.sh
 
 models=$ETWGPU_CACHE/models
+mkdir -p "$models"
+exec 8>"$models/.lock"
+flock 8 # suites run side by side, and other checkouts share the cache
 # a model is up to date while nothing has changed of what makes it
 stamp=$(git ls-files --cached --others --exclude-standard 'python/*.py' schema | grep -vE '/(runtime|native|generation|text|inspect|cli|errors|evaluation)[.]py' | sort | xargs cat | sha256sum | cut -d' ' -f1)
 # the last one has the logits of all positions, for tests of accuracy: `models.sh --demo` leaves it out
@@ -21,7 +24,6 @@ for name in "${names[@]}"; do
   fi
   echo "models: exporting $name"
   rm -rf "$folder.partial"
-  mkdir -p "$models"
   python -m executorch_webgpu.cli export "$recipe" "${options[@]}" --out "$folder.partial"
   echo "$stamp" >"$folder.partial/.stamp"
   rm -rf "$folder"

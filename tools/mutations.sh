@@ -4,5 +4,5 @@
 cd "$(dirname "$0")/.." || exit
 . tools/env.sh
 fixtures=build/fixtures
-[ -e $fixtures/portable.pte ] || python tests/export/make_fixtures.py || exit
+tools/fixtures.sh || exit
 exec "build/$1/etwgpu_fuzz" --count "$2" --seed "${3:-1}" $fixtures/{mlp,decoder2,conv,mixed,portable}.pte

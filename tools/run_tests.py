@@ -1,7 +1,9 @@
-"""Build everything, run all suites one after another, and end with the line `N passed, N failed`.
+"""Build everything, run all suites, and end with the line `N passed, N failed`.
 
-A suite fails as a whole (one failure more) if it crashes, runs out of time or counts no test: a silent suite is not a
-green one. ETWGPU_TEST_FULL=1 adds the long suites. `run_tests.py NAME...` runs only the suites of these names.
+Builds and exports run one after another; then suites run side by side, the longest first. A suite fails as a whole (one
+failure more) if it crashes, runs out of time or counts no test: a silent suite is not a green one. ETWGPU_TEST_FULL=1
+adds the long suites. `run_tests.py NAME...` runs only the suites of these names. The output of each is in
+build/test-reports.
 """
 
 import json
@@ -10,9 +12,11 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "build" / "test-reports"
 FULL = os.environ.get("ETWGPU_TEST_FULL") == "1"
 TAIL_LINES = 60
+SIDE_BY_SIDE = 2  # suites; most use more than one core at times
 
 
 @dataclass
@@ -58,7 +63,7 @@ def from_json_line(report: Path, output: str) -> Counts:
 
 
 def no_tests(report: Path, output: str) -> Counts:
-    """A build: it counts only when it fails."""
+    """A preparation: it counts only when it fails."""
     return Counts()
 
 
@@ -77,27 +82,9 @@ SUITES = [
     Suite("build wasm", ["make", "wasm"], no_tests, needs="runtime/bindings/wasm/*.cpp"),
     Suite("build web", ["make", "web"], no_tests, needs="web/package.json"),
     Suite("build asan", ["make", "build-asan"], no_tests, full=True),
-    Suite("lint", [sys.executable, "tools/lint.py"], from_json_line),
-    Suite("wgsl", [sys.executable, "tools/validate_wgsl.py"], from_json_line, needs="tools/wgsl_variants"),
-    Suite(
-        "c++", ["build/native/etwgpu_tests", "--gtest_output=xml:{report}"], from_xml, needs="tests/cpp/**/*_test.cpp"
-    ),
-    Suite(
-        "c++ asan",
-        ["build/native-asan/etwgpu_tests", "--gtest_output=xml:{report}"],
-        from_xml,
-        needs="tests/cpp/**/*_test.cpp",
-        full=True,
-    ),
-    Suite("mutations", ["tools/mutations.sh", "native", "10000"], from_json_line, needs="tests/fuzz/CMakeLists.txt"),
-    Suite(
-        "mutations asan",
-        ["tools/mutations.sh", "native-asan", "10000"],
-        from_json_line,
-        needs="tests/fuzz/CMakeLists.txt",
-        full=True,
-    ),
-    Suite("fuzz", ["tools/fuzz.sh"], from_json_line, needs="tests/fuzz/*_fuzz.cpp", full=True),
+    Suite("export fixtures", ["tools/fixtures.sh"], no_tests),
+    Suite("export models", ["tools/models.sh"], no_tests),
+    # from here on the longest first
     Suite(
         "python",
         [sys.executable, "-m", "pytest", "tests", "-q", "--junitxml={report}"],
@@ -106,12 +93,39 @@ SUITES = [
         minutes=40,
     ),
     Suite(
+        "browser",
+        ["node", "tests/browser/run.mjs"],
+        from_json_line,
+        needs="tests/browser/run.mjs",
+        minutes=90 if FULL else 20,
+    ),
+    Suite("fuzz", ["tools/fuzz.sh"], from_json_line, needs="tests/fuzz/*_fuzz.cpp", full=True),
+    Suite(
+        "mutations asan",
+        ["tools/mutations.sh", "native-asan", "10000"],
+        from_json_line,
+        needs="tests/fuzz/CMakeLists.txt",
+        full=True,
+    ),
+    Suite(
+        "c++ asan",
+        ["build/native-asan/etwgpu_tests", "--gtest_output=xml:{report}"],
+        from_xml,
+        needs="tests/cpp/**/*_test.cpp",
+        full=True,
+    ),
+    Suite("lint", [sys.executable, "tools/lint.py"], from_json_line),
+    Suite("mutations", ["tools/mutations.sh", "native", "10000"], from_json_line, needs="tests/fuzz/CMakeLists.txt"),
+    Suite("wgsl", [sys.executable, "tools/validate_wgsl.py"], from_json_line, needs="tools/wgsl_variants"),
+    Suite(
+        "c++", ["build/native/etwgpu_tests", "--gtest_output=xml:{report}"], from_xml, needs="tests/cpp/**/*_test.cpp"
+    ),
+    Suite(
         "web",
         ["npm", "exec", "--workspace=web", "--", "vitest", "run", "--reporter=json", "--outputFile={report}"],
         from_vitest,
         needs="web/package.json",
     ),
-    Suite("browser", ["node", "tests/browser/run.mjs"], from_json_line, needs="tests/browser/run.mjs"),
 ]
 
 
@@ -157,31 +171,50 @@ def run(suite: Suite) -> tuple[Counts, str]:
     return counts, "\n".join([*output.splitlines()[-TAIL_LINES:], problem])
 
 
+def run_all(suites: Sequence[Suite]) -> Counts:
+    """Runs the preparations in order, then the others side by side; prints when each begins and how it ended."""
+    total, lock = Counts(), threading.Lock()
+    numbers = {suite.name: f"[{number}/{len(suites)}] {suite.name}" for number, suite in enumerate(suites, 1)}
+
+    def one(suite: Suite) -> None:
+        with lock:
+            print(f"{numbers[suite.name]} ...", flush=True)
+        start = time.monotonic()
+        counts, text = run(suite)
+        seconds = time.monotonic() - start
+        skipped = f", {counts.skipped} skipped" if counts.skipped else ""
+        with lock:
+            if counts.failed:
+                print(text, flush=True)
+            print(
+                f"{numbers[suite.name]}: {'FAILED' if counts.failed else 'ok'}"
+                f" ({counts.passed} passed, {counts.failed} failed{skipped}, {seconds:.0f} s)",
+                flush=True,
+            )
+            total.passed += counts.passed
+            total.failed += counts.failed
+            total.skipped += counts.skipped
+
+    for suite in suites:
+        if suite.counts is no_tests:
+            one(suite)
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        for done in [pool.submit(one, suite) for suite in suites if suite.counts is not no_tests]:
+            done.result()
+    return total
+
+
 def main() -> int:
     REPORTS.mkdir(parents=True, exist_ok=True)
     wanted = sys.argv[1:]
-    suites = [
-        suite
-        for suite in SUITES
-        if (suite.name in wanted or (not wanted and (FULL or not suite.full)))
-        and (not suite.needs or any(ROOT.glob(suite.needs)))
-    ]
-    total = Counts()
-    for number, suite in enumerate(suites, 1):
-        print(f"[{number}/{len(suites)}] {suite.name} ...", flush=True)
-        start = time.monotonic()
-        counts, text = run(suite)
-        if counts.failed:
-            print(text, flush=True)
-        skipped = f", {counts.skipped} skipped" if counts.skipped else ""
-        seconds = time.monotonic() - start
-        print(
-            f"[{number}/{len(suites)}] {suite.name}: {'FAILED' if counts.failed else 'ok'}"
-            f" ({counts.passed} passed, {counts.failed} failed{skipped}, {seconds:.0f} s)",
-            flush=True,
-        )
-        total.passed += counts.passed
-        total.failed += counts.failed
+    total = run_all(
+        [
+            suite
+            for suite in SUITES
+            if (suite.name in wanted or (not wanted and (FULL or not suite.full)))
+            and (not suite.needs or any(ROOT.glob(suite.needs)))
+        ]
+    )
     print(f"{total.passed} passed, {total.failed} failed")
     return 1 if total.failed or total.passed == 0 else 0
 

@@ -10,21 +10,13 @@
 #include "runtime/operators/attention/attention.h"
 #include "runtime/operators/matmul/matmul.h"
 #include "runtime/operators/normalization/normalization.h"
-#include "tests/cpp/kernel_cases.h"
-#include "tests/cpp/vision_cases.h"
+#include "tests/cpp/all_variants.h"
 
 namespace etwgpu::testing {
 namespace {
 
 using ::testing::ElementsAre;
 
-GpuCapabilities device(Tier tier, bool f16 = false) {
-  GpuCapabilities caps;
-  caps.f16 = f16;
-  caps.subgroups = tier >= Tier::subgroups;
-  caps.subgroup_min = caps.subgroup_max = caps.subgroups ? 32 : 0;
-  return caps;
-}
 LoadOptions options(Precision precision = Precision::f32, Tier max_tier = Tier::subgroup_matrix) {
   LoadOptions o;
   o.precision = precision;
@@ -47,7 +39,7 @@ std::vector<std::string> running(KernelCase c, const GpuCapabilities& caps, cons
 
 TEST(Choice, LinearByRowsAndTier) {
   const auto kernel = [](int64_t rows, Tier tier) {
-    return running(linearCase("l", {.bits = 4}), device(tier), options(), {rows});
+    return running(linearCase("l", {.bits = 4}), deviceOf(tier), options(), {rows});
   };
   EXPECT_THAT(kernel(1, Tier::baseline), ElementsAre("f32_linear_int4_gemv_baseline"));
   EXPECT_THAT(kernel(4, Tier::subgroups), ElementsAre("f32_linear_int4_gemv_subgroups"));
@@ -59,19 +51,19 @@ TEST(Choice, LinearByRowsAndTier) {
 
 TEST(Choice, ForcedTierAndPrecision) {
   const KernelCase c = linearCase("l", {.bits = 8, .norm = true, .glu = true, .activation = "silu"});
-  EXPECT_THAT(running(c, device(Tier::subgroups), options(Precision::f32, Tier::baseline), {1}),
+  EXPECT_THAT(running(c, deviceOf(Tier::subgroups), options(Precision::f32, Tier::baseline), {1}),
               ElementsAre("f32_linear_int8_gemv_baseline_norm_glu_silu"));
-  EXPECT_THAT(running(c, device(Tier::subgroups, true), options(Precision::f16), {1}),
+  EXPECT_THAT(running(c, deviceOf(Tier::subgroups, true), options(Precision::f16), {1}),
               ElementsAre("f16_linear_int8_gemv_subgroups_norm_glu_silu"));
 }
 
 TEST(Choice, AttentionDecodesInTwoDispatches) {
   const KernelCase c = cachedAttentionCase("a", 9, 3, 64, 2048);
-  EXPECT_THAT(running(c, device(Tier::subgroups), options(), {1}),
+  EXPECT_THAT(running(c, deviceOf(Tier::subgroups), options(), {1}),
               ElementsAre("f32_attention_decode_split_subgroups", "f32_attention_decode_combine_baseline"));
-  EXPECT_THAT(running(c, device(Tier::baseline), options(), {1}),
+  EXPECT_THAT(running(c, deviceOf(Tier::baseline), options(), {1}),
               ElementsAre("f32_attention_decode_split_baseline", "f32_attention_decode_combine_baseline"));
-  EXPECT_THAT(running(c, device(Tier::subgroups), options(), {2}),
+  EXPECT_THAT(running(c, deviceOf(Tier::subgroups), options(), {2}),
               ElementsAre("f32_attention_tiles_32x64_baseline_causal"));
 }
 
@@ -112,7 +104,7 @@ TEST(Choice, PartsOfTheCache) {
 
 TEST(Choice, GridsCoverTheShape) {
   KernelCase c = linearCase("l", {.n = 200, .k = 64, .bits = 4});
-  const auto dispatches = planCase(c, device(Tier::baseline), options());
+  const auto dispatches = planCase(c, deviceOf(Tier::baseline), options());
   ASSERT_TRUE(dispatches.ok()) << dispatches.status().message();
   ASSERT_EQ(dispatches->size(), 3u);
   const auto workgroups = [&](size_t i, int64_t rows) {
@@ -131,7 +123,7 @@ TEST(Choice, GridsBeyondADimensionAreFolded) {
   GraphBuilder& b = c.builder;
   const ExprId m = b.symbol("m", 1, 30'000'001, 0, 0);
   b.node("aten.relu.default", {b.value("x", DType::f32, {m}, ValueKind::intermediate)}, "y", {m});
-  const auto dispatches = planCase(c, device(Tier::baseline), options());
+  const auto dispatches = planCase(c, deviceOf(Tier::baseline), options());
   ASSERT_TRUE(dispatches.ok()) << dispatches.status().message();
   ASSERT_EQ(dispatches->size(), 1u);
   for (const int64_t count : {1, 256, 257, 65'535 * 256, 65'535 * 256 + 1, 30'000'001}) {
@@ -146,7 +138,7 @@ TEST(Choice, GridsBeyondADimensionAreFolded) {
 
 TEST(Choice, WeightsBeyondABindingAreSplit) {
   KernelCase c = linearCase("l", {.max_rows = 1, .n = 1500, .k = 256, .bits = 4});
-  GpuCapabilities caps = device(Tier::baseline);
+  GpuCapabilities caps = deviceOf(Tier::baseline);
   caps.max_binding_bytes = 600 * 128;
   const auto dispatches = planCase(c, caps, options());
   ASSERT_TRUE(dispatches.ok()) << dispatches.status().message();
@@ -166,47 +158,21 @@ TEST(Choice, WeightsBeyondABindingAreSplit) {
 }
 
 TEST(Choice, RefusesWhatNoKernelServes) {
-  EXPECT_EQ(
-      planCase(*std::make_unique<KernelCase>(cachedAttentionCase("a", 2, 2, 6, 64)), device(Tier::baseline), options())
-          .status()
-          .code(),
-      Code::unsupported_operator);
-  EXPECT_EQ(planCase(*std::make_unique<KernelCase>(cachedAttentionCase("a", 2, 2, 512, 64)), device(Tier::baseline),
+  EXPECT_EQ(planCase(*std::make_unique<KernelCase>(cachedAttentionCase("a", 2, 2, 6, 64)), deviceOf(Tier::baseline),
+                     options())
+                .status()
+                .code(),
+            Code::unsupported_operator);
+  EXPECT_EQ(planCase(*std::make_unique<KernelCase>(cachedAttentionCase("a", 2, 2, 512, 64)), deviceOf(Tier::baseline),
                      options())
                 .status()
                 .code(),
             Code::unsupported_operator);
   EXPECT_EQ(planCase(*std::make_unique<KernelCase>(linearCase("l", {.n = 12, .bits = 4, .glu = true})),
-                     device(Tier::baseline), options())
+                     deviceOf(Tier::baseline), options())
                 .status()
                 .code(),
             Code::unsupported_operator);
-}
-
-/// All variants of all cases, tiers and precisions; names without the storage type in front.
-struct Variants {
-  std::set<WgslVariant> all;
-  std::set<std::string> names;
-};
-std::vector<KernelCase> allCases() {
-  std::vector<KernelCase> cases = kernelCases(), vision = visionCases();
-  std::move(vision.begin(), vision.end(), std::back_inserter(cases));
-  return cases;
-}
-Variants allVariants() {
-  Variants v;
-  for (Tier tier : {Tier::baseline, Tier::subgroups})
-    for (Precision precision : {Precision::f32, Precision::f16})
-      for (KernelCase& c : allCases()) {
-        const auto dispatches = planCase(c, device(tier, true), options(precision, tier));
-        EXPECT_TRUE(dispatches.ok()) << c.name << ": " << dispatches.status().message();
-        if (!dispatches.ok()) continue;
-        for (const DispatchSpec& d : *dispatches) {
-          v.all.insert(d.kernel);
-          v.names.insert(d.kernel.name.substr(4));
-        }
-      }
-  return v;
 }
 
 bool anyStartsWith(const std::set<std::string>& names, std::string_view start) {

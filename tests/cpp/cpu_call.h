@@ -11,7 +11,7 @@
 namespace etwgpu::testing {
 
 using TestArg = std::variant<std::monostate, HostTensor*, std::vector<HostTensor*>, int64_t, Sizes, double, bool,
-                             std::string, TensorView>;
+                             std::string, TensorView, DType>;
 
 class TestCall final : public CpuCall {
  public:
@@ -52,7 +52,10 @@ class TestCall final : public CpuCall {
     const auto* s = a < args.size() ? std::get_if<std::string>(&args[a]) : nullptr;
     return s ? *s : std::string();
   }
-  std::optional<DType> dtype(size_t) const override { return std::nullopt; }
+  std::optional<DType> dtype(size_t a) const override {
+    const auto* t = a < args.size() ? std::get_if<DType>(&args[a]) : nullptr;
+    return t ? std::optional(*t) : std::nullopt;
+  }
   Result<TensorView> output(size_t k, const Sizes& sizes) override {
     if (outputs.size() <= k) outputs.resize(k + 1);
     HostTensor& t = outputs[k];

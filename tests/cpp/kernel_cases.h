@@ -182,13 +182,13 @@ inline std::vector<KernelCase> kernelCases() {
   for (int bits : {0, 4, 8}) {
     const std::string w = "linear" + std::to_string(bits);
     cases.push_back(linearCase(w, {.bits = bits}));
-    cases.push_back(linearCase(w + "_qkv", {.n = 960, .k = 576, .bits = bits, .norm = true, .bias = true}));
-    cases.push_back(linearCase(w + "_down", {.n = 576, .k = 8192, .bits = bits, .residual = true}));
-    cases.push_back(linearCase(w + "_head", {.n = 49152, .k = 576, .bits = bits, .norm = true}));
+    cases.push_back(linearCase(w + "_qkv", {.n = 96, .k = 192, .bits = bits, .norm = true, .bias = true}));
+    cases.push_back(linearCase(w + "_down", {.n = 64, .k = 8192, .bits = bits, .residual = true}));
+    cases.push_back(linearCase(w + "_head", {.n = 4608, .k = 64, .bits = bits, .norm = true}));
     for (const char* activation : {"silu", "gelu", "gelu_tanh", "relu"})
       cases.push_back(
           linearCase(w + "_glu_" + activation,
-                     {.n = 1536, .k = 576, .bits = bits, .norm = true, .glu = true, .activation = activation}));
+                     {.n = 96, .k = 192, .bits = bits, .norm = true, .glu = true, .activation = activation}));
   }
   for (int group : {32, 128}) cases.push_back(linearCase("affine", {.k = 256, .group = group, .symmetric = false}));
   cases.push_back(

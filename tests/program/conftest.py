@@ -1,10 +1,9 @@
-"""Programs that the tests here share: the exporter's fixtures, made when they are missing."""
+"""Programs that the tests here share: the exporter's fixtures, made when they are not up to date."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +26,7 @@ class Fixture:
 @pytest.fixture(scope="session")
 def fixture_of():
     """name → Fixture"""
-    if not (FIXTURES / "portable.pte").exists():
-        subprocess.run([sys.executable, ROOT / "tests/export/make_fixtures.py"], cwd=ROOT, check=True)
+    subprocess.run([ROOT / "tools/fixtures.sh"], cwd=ROOT, check=True)
 
     def get(name: str) -> Fixture:
         description = json.loads((FIXTURES / f"{name}.json").read_text())

@@ -59,3 +59,35 @@ def test_junit_xml(tmp_path):
         "<testcase name='e' status='notrun'/></testsuite></testsuites>"
     )
     assert run_tests.from_xml(report, "") == Counts(passed=1, failed=2, skipped=2)
+
+
+def suite(name: str, program: str, counts=run_tests.from_json_line) -> Suite:
+    return Suite(name, [sys.executable, "-c", program], counts, minutes=1)
+
+
+def test_builds_come_first_and_a_failure_hides_no_other(tmp_path, capsys):
+    built = tmp_path / "built"
+    needs_build = f"import os; assert os.path.exists({str(built)!r}); "
+    total = run_tests.run_all(
+        [
+            suite("first", needs_build + JSON_LINE % (1, 1)),
+            suite("build", f"open({str(built)!r}, 'w')", run_tests.no_tests),
+            suite("second", needs_build + JSON_LINE % (0, 0)),
+            suite("third", needs_build + "raise SystemExit('broken')"),
+        ]
+    )
+    assert (total.passed, total.failed) == (4, 2)
+    text = capsys.readouterr().out
+    assert "[4/4] third: FAILED" in text and "broken" in text and "[3/4] second: ok (2 passed, 0 failed, " in text
+
+
+def test_suites_run_side_by_side(tmp_path):
+    """Each waits for the other."""
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+
+    def waiting(mine: str, other: str) -> str:
+        wait = f"import os, time\nopen({mine!r}, 'w')\nwhile not os.path.exists({other!r}): time.sleep(0.01)\n"
+        return wait + JSON_LINE % (0, 0)
+
+    total = run_tests.run_all([suite("a", waiting(a, b)), suite("b", waiting(b, a))])
+    assert (total.passed, total.failed) == (4, 0)
