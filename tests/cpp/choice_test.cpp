@@ -70,7 +70,7 @@ TEST(Choice, AttentionDecodesInTwoDispatches) {
 TEST(Choice, DecoderOperatorsOfOneRowAndOfMore) {
   const KernelCase qkv = qkvCase("qkv", 64, 2048, 4, true, false);
   const KernelCase out = attentionLinearCase("o", 32, 8, 64, 2048, 2048, 4, true);
-  const GpuCapabilities baseline = device(Tier::baseline);
+  const GpuCapabilities baseline = deviceOf(Tier::baseline);
   EXPECT_THAT(running(qkv, baseline, options(), {1}), ElementsAre("f32_linear_int4_gemv_baseline_norm_rope"));
   EXPECT_THAT(running(qkv, baseline, options(), {3}),
               ElementsAre("f32_linear_int4_gemv_baseline_norm", "f32_rope_cache_write_baseline"));
