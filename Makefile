@@ -5,7 +5,7 @@ WASM_PRESETS := wasm-simd128 wasm-relaxed wasm-simd128-threads wasm-relaxed-thre
 CPP := $(shell git ls-files 'runtime/*.cpp' 'runtime/*.h' 'tests/*.cpp' 'tests/*.h')
 PYTHON_DIRS := $(wildcard python tests tools benchmarks)
 
-.PHONY: help setup build build-asan wasm $(WASM_PRESETS) web demo serve test test-full bench-peers lint format clean
+.PHONY: help setup build build-asan wasm $(WASM_PRESETS) web demo serve screenshots test test-full bench-peers lint format clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -32,6 +32,9 @@ demo: setup wasm web ## export the demo's models and ask one in a headless brows
 
 serve: setup wasm web ## the same page for a browser of your own
 	@$(ENV) tools/demo.sh --serve
+
+screenshots: setup wasm web ## every page of the playground at three widths, light and dark: build/screenshots
+	@$(ENV) tools/demo.sh --screenshots
 
 test: setup ## build everything and run all suites
 	@$(ENV) python tools/run_tests.py

@@ -9,64 +9,27 @@ import { parseArgs } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import { askInstrument, perToken } from './browser/counts.mjs';
 import { launch } from './browser/launch.mjs';
-import { serve } from './serve.mjs';
+import { modelsFolder, servePlayground } from './playground.mjs';
 
 const ROOT = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const PROMPT = 'What is the capital of France?';
 const MODEL = 'smollm2-135m-instruct';
-const SAMPLES = {
-  'coffee.png': 'A cup of coffee',
-  'camera.png': 'A man with a camera',
-  'chelsea.png': 'A cat',
-  'rocket.jpg': 'A rocket',
-  'astronaut.png': 'An astronaut',
-};
 
 const { values: options } = parseArgs({
   options: {
     serve: { type: 'boolean', default: false },
     port: { type: 'string', default: '0' },
-    models: { type: 'string', default: path.join(process.env.ETWGPU_CACHE ?? '', 'models') },
+    models: { type: 'string', default: modelsFolder },
     samples: { type: 'string', default: '' },
   },
 });
 const say = (text) => console.log(`demo: ${text}`);
 
-/** models/index.json and samples/index.json are made from what is in the folders. */
-function lists() {
-  const models = readdirSync(options.models)
-    .map((folder) => ({ folder, manifest: path.join(options.models, folder, 'manifest.json') }))
-    .filter(({ manifest }) => existsSync(manifest))
-    .map(({ folder, manifest }) => ({ folder, ...JSON.parse(readFileSync(manifest, 'utf8')) }))
-    .map(({ folder, name, task }) => ({ name, url: `./models/${folder}/`, task }));
-  const samples = Object.entries(SAMPLES)
-    .filter(([file]) => options.samples && existsSync(path.join(options.samples, file)))
-    .map(([file, name]) => ({ name, url: `./samples/${file}` }));
-  return { '/models/index.json': models, '/samples/index.json': samples };
-}
-
-function startServer() {
-  const made = lists();
-  return serve({
-    port: Number(options.port),
-    mounts: {
-      '/': path.join(ROOT, 'playground/dist'),
-      '/models/': options.models,
-      '/tools/': path.join(ROOT, 'tools/browser'),
-      ...(options.samples && { '/samples/': options.samples }),
-    },
-    intercept: (request, response, headers) => {
-      const list = made[new URL(request.url, 'http://localhost').pathname];
-      if (!list) return false;
-      response.writeHead(200, { ...headers, 'Content-Type': 'application/json' }).end(JSON.stringify(list));
-      return true;
-    },
-  });
-}
+const startServer = () => servePlayground({ ...options, port: Number(options.port) });
 
 /** Asks on the page as a person would; the page's events bring token ids and timings along. */
 async function ask(browser, url, device, print) {
-  const page = await browser.open(`${url}?device=${device}&instrument=${encodeURIComponent('/tools/instrument.js')}`);
+  const page = await browser.open(`${url}?device=${device}&instrument=${encodeURIComponent('./tools/instrument.js')}`);
   try {
     const phases = new Set();
     await page.expose('onPiece', (text) => print(text));
@@ -74,6 +37,7 @@ async function ask(browser, url, device, print) {
       if (!phases.has(phase)) say(`${device}: ${phase}`);
       phases.add(phase);
     });
+    await page.raw.waitForSelector('#prompt');
     const answer = await page.evaluate(
       ({ prompt }) =>
         new Promise((resolve, reject) => {

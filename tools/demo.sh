@@ -1,9 +1,15 @@
 #!/bin/bash
-# demo.sh [--serve]: make the demo's models, then ask one in a headless browser (tools/demo.mjs), or only serve the page.
+# demo.sh [--serve|--screenshots]: make the demo's models, then ask one in a headless browser (tools/demo.mjs), only serve
+# the page, or take its pictures (tools/screenshots.mjs).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/env.sh
 
 tools/models.sh --demo
 samples=$(_etwgpu_find skimage/data coffee.png)
-exec node tools/demo.mjs ${samples:+--samples "$(dirname "$samples")"} "$@"
+script=tools/demo.mjs
+if [ "${1:-}" = --screenshots ]; then
+  script=tools/screenshots.mjs
+  shift
+fi
+exec node "$script" ${samples:+--samples "$(dirname "$samples")"} "$@"

@@ -9,6 +9,7 @@ import { parseArgs } from 'node:util';
 import { askInstrument, perToken } from '../../tools/browser/counts.mjs';
 import { launch } from '../../tools/browser/launch.mjs';
 import { serve } from '../../tools/serve.mjs';
+import { playgroundTests } from './playground.mjs';
 import { wrongFiles } from './wrong_files.mjs';
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
@@ -351,6 +352,8 @@ async function main() {
     await classifies(s, 'firefox webgpu', { device: 'webgpu' });
     await classifies(s, 'firefox wasm', { device: 'wasm', activations: 'exact' });
   });
+
+  await playgroundTests(test, (line) => pageLog.push(line));
 
   if (Object.keys(produced).length) {
     writeFileSync(path.join(WORK, 'produced.json'), JSON.stringify(produced));

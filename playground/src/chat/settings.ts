@@ -1,0 +1,98 @@
+// How the model answers: what the settings sheet changes and `generate` takes.
+import type { GenerateOptions } from 'executorch-webgpu';
+import { remembered } from '../shell/remember.js';
+
+export interface Sampling {
+  temperature: number;
+  topP: number;
+  topK: number;
+  minP: number;
+  repetitionPenalty: number;
+  maxTokens: number;
+  seed: number;
+}
+
+export const DEFAULTS: Sampling = {
+  temperature: 0,
+  topP: 1,
+  topK: 0,
+  minP: 0,
+  repetitionPenalty: 1,
+  maxTokens: 512,
+  seed: 0,
+};
+
+export interface Field {
+  name: keyof Sampling;
+  label: string;
+  help: string;
+  min: number;
+  max: number;
+  step: number;
+}
+
+export const FIELDS: Field[] = [
+  {
+    name: 'temperature',
+    label: 'Temperature',
+    help: '0 always takes the likeliest word; higher is more varied, and wilder.',
+    min: 0,
+    max: 2,
+    step: 0.05,
+  },
+  {
+    name: 'maxTokens',
+    label: 'Longest answer',
+    help: 'In tokens, of about four letters each.',
+    min: 16,
+    max: 2048,
+    step: 16,
+  },
+  {
+    name: 'topP',
+    label: 'Top P',
+    help: 'Only the likeliest words that together have this share.',
+    min: 0.05,
+    max: 1,
+    step: 0.05,
+  },
+  { name: 'topK', label: 'Top K', help: 'Only this many of the likeliest words; 0: all.', min: 0, max: 200, step: 1 },
+  {
+    name: 'minP',
+    label: 'Min P',
+    help: 'Only words at least this likely, compared with the likeliest.',
+    min: 0,
+    max: 0.5,
+    step: 0.01,
+  },
+  {
+    name: 'repetitionPenalty',
+    label: 'Repetition penalty',
+    help: 'Above 1, words that were used already become less likely.',
+    min: 1,
+    max: 2,
+    step: 0.05,
+  },
+];
+
+export const sampling = remembered<Sampling>('sampling', DEFAULTS);
+/** The system prompt of the next new conversation. */
+export const system = remembered<string>('system prompt', '');
+
+/** A number that a field takes: within its bounds. */
+export function bounded(field: Field, value: number): number {
+  return Number.isFinite(value) ? Math.min(field.max, Math.max(field.min, value)) : DEFAULTS[field.name];
+}
+
+/** Warm enough to answer differently where the settings would give the same answer again. */
+const RETRY_TEMPERATURE = 0.7;
+
+/** `attempt`: 0 for the first answer to a message, then 1, 2, … */
+export function generateOptions(attempt: number): GenerateOptions {
+  const options = { ...sampling.value };
+  if (attempt > 0) {
+    options.seed += attempt;
+    options.temperature ||= RETRY_TEMPERATURE;
+  }
+  return options;
+}

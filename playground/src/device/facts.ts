@@ -1,0 +1,122 @@
+// What the browser says of this device, in words first.
+import type { Capabilities } from 'executorch-webgpu';
+import { bytes, plural, whole } from '../model/format.js';
+
+export interface Fact {
+  words: string;
+  value: string;
+  /** Undefined where it is neither good nor bad. */
+  good?: boolean;
+  /** How specifications call it. */
+  technical: string;
+}
+
+/** A "GPU" that a program imitates on the processor. */
+export function isSoftware({ adapter }: Capabilities['webgpu']): boolean {
+  const text = `${adapter?.vendor} ${adapter?.architecture} ${adapter?.description}`;
+  return /swiftshader|llvmpipe|lavapipe|basic render|software/i.test(text);
+}
+
+export function adapterName({ adapter }: Capabilities['webgpu']): string {
+  const parts = [adapter?.vendor, adapter?.architecture].filter(Boolean).join(' ');
+  return adapter?.description || parts || 'not named by the browser';
+}
+
+export interface Verdict {
+  headline: string;
+  text: string;
+  tier: string;
+}
+
+export function verdict({ webgpu, wasm }: Capabilities): Verdict {
+  if (!webgpu.available) {
+    return {
+      headline: 'Models run on the processor',
+      text: `They work, more slowly than on a graphics chip: ${webgpu.reason ?? 'no reason is known'}.`,
+      tier: wasm.tier ? `CPU, ${wasm.tier}` : 'none',
+    };
+  }
+  if (isSoftware(webgpu)) {
+    return {
+      headline: 'The graphics chip is only imitated',
+      text: 'The browser offers WebGPU, but a program on the processor plays the chip. “CPU” is the faster choice here.',
+      tier: tierOf(webgpu.features),
+    };
+  }
+  const tier = tierOf(webgpu.features);
+  const text = {
+    'subgroup matrix': 'It has everything that the runtime can make use of, matrix units among it.',
+    subgroups: 'It has what makes models fast: half precision and direct exchange between its lanes.',
+    f16: 'It computes in half precision, which halves what has to be read.',
+    baseline: 'It has the basics; models run, though not as fast as they could with half precision.',
+  }[tier];
+  return { headline: 'Models run on the graphics chip', text: text ?? '', tier };
+}
+
+/** The runtime's tiers of kernels, by what the adapter offers. */
+function tierOf(features: string[]): 'subgroup matrix' | 'subgroups' | 'f16' | 'baseline' {
+  const has = (name: string) => features.includes(name);
+  if (!has('shader-f16')) return 'baseline';
+  if (!has('subgroups')) return 'f16';
+  return has('chromium-experimental-subgroup-matrix') ? 'subgroup matrix' : 'subgroups';
+}
+
+const FEATURES: [name: string, words: string][] = [
+  ['shader-f16', 'Half precision: half the bytes for every number'],
+  ['subgroups', 'Neighbouring lanes exchange numbers directly'],
+  ['chromium-experimental-subgroup-matrix', 'Matrix units'],
+  ['timestamp-query', 'Measures how long each step takes'],
+];
+
+const yesNo = (yes: boolean): Pick<Fact, 'value' | 'good'> => ({ value: yes ? 'Yes' : 'No', good: yes });
+
+export function features({ webgpu, wasm }: Capabilities): Fact[] {
+  const simd = wasm.tier === 'relaxed' ? 'Yes, fastest kind' : wasm.tier ? 'Yes' : 'No';
+  return [
+    ...FEATURES.map(([technical, words]) => ({ words, technical, ...yesNo(webgpu.features.includes(technical)) })),
+    {
+      words: 'The processor computes several numbers at once',
+      technical: `WebAssembly ${wasm.tier === 'relaxed' ? 'relaxed SIMD' : 'SIMD'}`,
+      value: simd,
+      good: wasm.tier !== undefined,
+    },
+    {
+      words: 'Several processor cores work together',
+      technical: wasm.crossOriginIsolated ? 'cross-origin isolated' : 'not cross-origin isolated',
+      value: wasm.threads > 1 ? plural(wasm.threads, 'thread') : 'One thread',
+      good: wasm.threads > 1,
+    },
+  ];
+}
+
+const LIMITS: Record<string, [words: string, format: (value: number) => string]> = {
+  maxBufferSize: ['Largest piece of graphics memory', bytes],
+  maxStorageBufferBindingSize: ['Largest piece that one step sees', bytes],
+  maxStorageBuffersPerShaderStage: ['Pieces that one step sees', whole],
+  maxComputeInvocationsPerWorkgroup: ['Lanes of one group', whole],
+  maxComputeWorkgroupStorageSize: ['Shared memory of one group', (value) => `${whole(value / 1024)} KiB`],
+};
+
+export function limits({ webgpu }: Capabilities): Fact[] {
+  return Object.entries(webgpu.limits).map(([technical, value]) => {
+    const [words, format] = LIMITS[technical] ?? [technical, whole];
+    return { words, technical, value: format(value) };
+  });
+}
+
+export async function storage(): Promise<Fact[]> {
+  const { usage = 0, quota = 0 } = (await navigator.storage?.estimate?.()) ?? {};
+  const persisted = (await navigator.storage?.persisted?.()) === true;
+  return [
+    {
+      words: 'Kept by this page, of what the browser allows',
+      technical: 'navigator.storage.estimate()',
+      value: `${bytes(usage)} of ${bytes(quota)}`,
+    },
+    {
+      words: 'Safe from being cleared when space runs low',
+      technical: 'persistent storage',
+      ...yesNo(persisted),
+    },
+  ];
+}

@@ -1,0 +1,49 @@
+// What happened and what to do, for people.
+import { ExecuTorchError } from 'executorch-webgpu';
+
+export interface Problem {
+  what: string;
+  /** What to do now. */
+  remedy: string;
+  /** The error as the package tells it. */
+  detail: string;
+  code: string;
+}
+
+type Words = [what: string, remedy: string];
+const DAMAGED: Words = [
+  'This is not a complete model.',
+  'Load it again. If that does not help, its address or its files are wrong.',
+];
+const NEWER: Words = ['This model needs a newer version of this page.', 'Reload the page, then load the model again.'];
+
+const WORDS: Partial<Record<string, Words>> = {
+  no_adapter: ['This browser offers no usable GPU.', 'Choose “CPU”, then load the model again.'],
+  device_lost: [
+    'The GPU was reset or went to sleep.',
+    'Load the model again: nothing is downloaded twice, and the conversation is kept.',
+  ],
+  gpu_error: ['The GPU refused a step.', 'Load the model again, or choose “CPU”.'],
+  out_of_memory: ['There is not enough memory for this model.', 'Close other tabs or choose a smaller model.'],
+  limit_exceeded: [
+    'This does not fit into what the model or the device can hold.',
+    'Start a new chat, edit an earlier message, or choose another device.',
+  ],
+  io_error: ['The download failed or ended early.', 'Check the connection, then load again.'],
+  not_a_program: DAMAGED,
+  invalid_program: DAMAGED,
+  data_missing: DAMAGED,
+  unsupported_version: NEWER,
+  unsupported_operator: NEWER,
+  build_mismatch: ['This page is half updated.', 'Reload the page.'],
+  worker_died: ['The model’s process ended.', 'Load the model again. If it ends again, choose a smaller model.'],
+  disposed: ['The model is no longer loaded.', 'Load it again.'],
+};
+
+export function explain(error: unknown): Problem {
+  const code = error instanceof ExecuTorchError ? error.code : 'internal';
+  const [what, remedy] = WORDS[code] ?? ['Something unexpected went wrong.', 'Load the model again.'];
+  return { what, remedy, detail: error instanceof Error ? `${error.name}: ${error.message}` : String(error), code };
+}
+
+export const isCancelled = (error: unknown): boolean => error instanceof ExecuTorchError && error.code === 'cancelled';
