@@ -36,18 +36,23 @@ def small_llama(**changes):
     return LlamaForCausalLM(LlamaConfig(**config)).eval()
 
 
-def save_llama(folder: Path, **changes):
-    """Writes `small_llama` as transformers does, with a tokenizer and a chat template. Returns the model."""
+def save_tokenizer(folder: Path, vocabulary: int) -> None:
+    """Writes a tokenizer of words w0, w1, … and a chat template."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    model = small_llama(**changes)
-    model.save_pretrained(folder)
-    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(96)}, unk_token="w0"))
+    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(vocabulary)}, unk_token="w0"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="w1", eos_token="w2", unk_token="w0")
     tokenizer.chat_template = "{% for m in messages %}w1 {{ m['content'] }} w2{% endfor %}"
     tokenizer.save_pretrained(folder)
+
+
+def save_llama(folder: Path, **changes):
+    """Writes `small_llama` as transformers does, with a tokenizer and a chat template. Returns the model."""
+    model = small_llama(**changes)
+    model.save_pretrained(folder)
+    save_tokenizer(folder, 96)
     return model
 
 
