@@ -65,6 +65,8 @@ struct DelegateArg {
 struct DispatchTime {
   std::string kernel, node;
   double microseconds = 0;
+  /// What it had to move and to compute (GPU, see webgpu/gpu_cost.h).
+  double bytes = 0, flops = 0;
 };
 struct ExecuteOptions {
   /// argmax over the last dimension of this output, computed where the output is; -1: none. With it, `ids` receives one

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/webgpu/gpu_cost.h"
+
 namespace etwgpu {
 namespace {
 
@@ -272,6 +274,8 @@ Status GpuDelegate::uploadInputs(std::span<const DelegateArg> inputs) {
     if (inputs[i].is_int) continue;
     const ValueId id = plan_.graph.inputs[i].value;
     const TensorView& tensor = inputs[i].tensor;
+    if (tensor.dtype == DType::i64 && tensor.sizes == Sizes{1})  // the one such input of a model with caches
+      profile_position_ = *static_cast<const int64_t*>(tensor.data);
     const Storage storage = storageOf(id);
     const uint64_t bytes = alignedTo(uint64_t(tensor.count()) * storageSize(storage), 4);
     const int64_t offset = plan_.input_offsets[size_t(id)];
@@ -484,7 +488,10 @@ Task<Status> GpuDelegate::readProfile() {
     const PlannedDispatch& planned = plan_.dispatches[size_t(command_dispatch_[i])];
     // Clocks may be reset between passes: then there is no time.
     const uint64_t begin = times[2 * i], end = times[2 * i + 1];
-    profile_.push_back({planned.spec.kernel.name, planned.node, end > begin ? double(end - begin) / 1e3 : 0.0});
+    const DispatchCost cost =
+        dispatchCost(plan_.graph, planned.spec, values_, store_->options().precision, profile_position_);
+    profile_.push_back({planned.spec.kernel.name, planned.node, end > begin ? double(end - begin) / 1e3 : 0.0,
+                        cost.bytes, cost.flops});
   }
   co_return status;
 }

@@ -95,6 +95,7 @@ class GpuDelegate final : public Delegate {
   bool profiling_ = false;
   QuerySetHandle queries_;
   std::vector<DispatchTime> profile_;
+  int64_t profile_position_ = 0;  // of the last call's first token, in a model with caches
 };
 
 }  // namespace etwgpu

@@ -137,6 +137,10 @@ export interface KernelTime {
   kernel: string;
   node: string;
   us: number;
+  /** What it had to read and write at least; 0 on the CPU. */
+  bytes: number;
+  /** Of its products, 2 a multiply-add; 0 on the CPU. */
+  flops: number;
 }
 
 /** `manifest.json` of a model folder, as far as this package reads it. */

@@ -118,6 +118,20 @@ nb::dict statsOf(const ExecuteStats& s) {
   return d;
 }
 
+nb::list profileOf(const std::vector<DispatchTime>& times) {
+  nb::list out;
+  for (const DispatchTime& t : times) {
+    nb::dict d;
+    d["kernel"] = t.kernel;
+    d["node"] = t.node;
+    d["us"] = t.microseconds;
+    d["bytes"] = t.bytes;
+    d["flops"] = t.flops;
+    out.append(d);
+  }
+  return out;
+}
+
 class NativeSession {
  public:
   NativeSession() = default;
@@ -359,9 +373,12 @@ class NativeGenerator {
     session_.session();
     return statsOf(generator_->lastStats());
   }
+  void setProfiling(bool on) { generator_->profileInto(on ? &profile_ : nullptr); }
+  nb::list profile() const { return profileOf(profile_); }
 
  private:
   NativeSession& session_;  // kept alive by Python
+  std::vector<DispatchTime> profile_;
   std::unique_ptr<Generator> generator_;
 };
 
@@ -408,6 +425,8 @@ NB_MODULE(_native, m) {
       .def("set_sampling", &NativeGenerator::setSampling, nb::kw_only(), "temperature"_a = 0.0f, "top_k"_a = 0,
            "top_p"_a = 1.0f, "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f, "seed"_a = 0)
       .def("last_stats", &NativeGenerator::stats)
+      .def("set_profiling", &NativeGenerator::setProfiling, "on"_a)
+      .def("last_profile", &NativeGenerator::profile)
       .def_prop_ro("position", &NativeGenerator::position)
       .def_prop_ro("capacity", &NativeGenerator::capacity)
       .def_prop_ro("vocabulary", &NativeGenerator::vocabulary)

@@ -265,15 +265,20 @@ EMSCRIPTEN_KEEPALIVE int etwgpu_session_set_profile(int id, int on) {
   s->generator->profileInto(on ? &s->profile : nullptr);
   return 0;
 }
-/// [{"kernel", "node", "us"}] of the last step.
+/// [{"kernel", "node", "us", "bytes", "flops"}] of the last step.
 EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_profile(int id) {
   static std::string text;
   LoadedSession* s = find(id);
   if (!s) return nullptr;
   std::string list;
   for (const DispatchTime& t : s->profile) {
-    list += (list.empty() ? "" : ",") +
-            JsonObject().text("kernel", t.kernel).text("node", t.node).number("us", t.microseconds).take();
+    list += (list.empty() ? "" : ",") + JsonObject()
+                                            .text("kernel", t.kernel)
+                                            .text("node", t.node)
+                                            .number("us", t.microseconds)
+                                            .number("bytes", t.bytes)
+                                            .number("flops", t.flops)
+                                            .take();
   }
   return keep(text, "[" + list + "]");
 }
