@@ -7,8 +7,15 @@ const all = {
   'f32-no-matrix': { runtime: 'ours', device: 'webgpu', precision: 'f32', tier: 'subgroups' },
   // WebGPU's default limits, no optional feature
   baseline: { runtime: 'ours', device: 'webgpu', precision: 'f32', tier: 'baseline', defaultLimits: true },
-  wasm: { runtime: 'ours', device: 'wasm', slow: true },
-  'wasm-exact': { runtime: 'ours', device: 'wasm', activations: 'exact', slow: true },
+  wasm: { runtime: 'ours', device: 'wasm' },
+  // peers; their models are others: make_onnx.py, make_gguf.py
+  'onnxruntime-f16': { runtime: 'onnxruntime' },
+  'onnxruntime-f32': { runtime: 'onnxruntime' },
+  'transformers-f16': { runtime: 'transformers', precision: 'f16' },
+  'transformers-f32': { runtime: 'transformers', precision: 'f32' },
+  'wllama-wasm': { runtime: 'wllama', device: 'wasm' },
+  'wllama-webgpu': { runtime: 'wllama', device: 'webgpu' },
+  'wasm-exact': { runtime: 'ours', device: 'wasm', activations: 'exact' },
 };
 
 export function configurations(name) {
