@@ -5,7 +5,7 @@ WASM_PRESETS := wasm-simd128 wasm-relaxed wasm-simd128-threads wasm-relaxed-thre
 CPP := $(shell git ls-files 'runtime/*.cpp' 'runtime/*.h' 'tests/*.cpp' 'tests/*.h')
 PYTHON_DIRS := $(wildcard python tests tools benchmarks)
 
-.PHONY: help setup build build-asan wasm $(WASM_PRESETS) web demo serve screenshots test test-full bench-peers lint format clean
+.PHONY: help setup build build-asan wasm $(WASM_PRESETS) web demo serve screenshots test test-full bench-peers bench-llm lint format clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -49,6 +49,13 @@ bench-peers: setup wasm web ## ours beside wllama and transformers.js on the CPU
 	@$(ENV) python benchmarks/peers/make_models.py $$ETWGPU_CACHE/bench
 	@$(ENV) python benchmarks/peers/make_prompts.py $$ETWGPU_CACHE/models/smollm2-135m-instruct/tokenizer.json $$ETWGPU_CACHE/bench/prompts.json
 	@$(ENV) node benchmarks/peers/bench.mjs --rounds $${ROUNDS:-1}
+
+# QUICK=1 make bench-llm: small sizes, for machines without a GPU; ONLY=REGEX: these pages; benchmarks/llm/README.md
+bench-llm: setup wasm web ## language models on the GPU: ours beside onnxruntime-web, transformers.js and wllama (an hour)
+	@$(ENV) tools/models.sh --demo
+	@$(ENV) cd benchmarks/peers && { [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --silent --ignore-scripts; }
+	@$(ENV) python benchmarks/llm/make_models.py $$ETWGPU_CACHE/bench/llm$${QUICK:+-quick} $${QUICK:+--quick}
+	@$(ENV) node benchmarks/llm/bench.mjs $${QUICK:+--quick} --only "$${ONLY:-.}"
 
 lint: ## formatting, linters and type checks
 	@$(ENV) python tools/lint.py

@@ -18,7 +18,7 @@ export const median = (values) => {
 
 /** Ids without a short period, the first of them by `round`: another round shares nothing with what is cached. */
 export function promptOf(length, vocabulary, round = 0) {
-  const span = Math.min(vocabulary - 100, 20000);
+  const span = Math.min(vocabulary - 50, 20000);
   return Array.from({ length }, (_, i) => 50 + ((i * 7919 + (i === 0 ? round : 0)) % span));
 }
 

@@ -1,4 +1,4 @@
-"""The command `executorch-webgpu`: export a model by a recipe, list the recipes, inspect a program, run a model."""
+"""The command `executorch-webgpu`: export by a recipe, list recipes, inspect a program, run or profile a model."""
 
 from __future__ import annotations
 
@@ -100,6 +100,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def profile(arguments: argparse.Namespace) -> int:
+    """`executorch-webgpu profile FOLDER …`"""
+    from executorch_webgpu import profiling
+
+    options = {"precision": arguments.precision}
+    profiles = profiling.profile(arguments.folder, arguments.device, arguments.context, **options)
+    peak = profiling.Peak(1e9 * arguments.bandwidth, 1e12 * arguments.tflops) if arguments.bandwidth else None
+    for name, times in profiles.items():
+        print(f"{name}\n{profiling.table(times, peak, arguments.each)}\n")
+    if arguments.trace:
+        profiling.write_trace(arguments.trace, profiles)
+    return 0
+
+
 def inspect(arguments: argparse.Namespace) -> int:
     """`executorch-webgpu inspect model.pte …`"""
     from executorch_webgpu.inspect import main as inspect_main
@@ -165,6 +179,19 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--seed", type=int, default=0, metavar="N")
     one.add_argument("--raw", action="store_true", help="continue the text, without the model's chat template")
     one.set_defaults(run=run)
+
+    one = commands.add_parser("profile", help="time every kernel of a prompt and of a token")
+    one.add_argument("folder", type=Path, help="a model folder")
+    one.add_argument("--device", choices=("auto", "webgpu", "cpu"), default="auto")
+    one.add_argument("--precision", choices=("f32", "f16"), default="f32")
+    one.add_argument("--context", type=int, default=128, metavar="N", help="tokens of the prompt")
+    one.add_argument(
+        "--bandwidth", type=float, metavar="GB/s", help="of this machine's memory: tells the part of the floor"
+    )
+    one.add_argument("--tflops", type=float, default=float("inf"), metavar="T", help="of this machine, for the same")
+    one.add_argument("--each", action="store_true", help="one line a dispatch instead of one a kernel")
+    one.add_argument("--trace", type=Path, metavar="FILE", help="also write a trace for ui.perfetto.dev")
+    one.set_defaults(run=profile)
 
     # Its arguments are its own: it can be run as a module, too.
     commands.add_parser("inspect", help="what is in a program", add_help=False).set_defaults(run=inspect)

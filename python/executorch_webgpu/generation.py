@@ -74,6 +74,13 @@ def _check(name: str, value: Any, low: float, high: float, whole: bool = False) 
         raise InvalidArgumentError(f"{name}: {value!r} is not {kind}between {low} and {high}")
 
 
+def data_files(folder: Path) -> list[Path]:
+    """The .ptd with the weights of a folder whose program does not hold them itself."""
+    manifest = folder / "manifest.json"
+    variants = json.loads(manifest.read_text())["variants"] if manifest.is_file() else []
+    return [folder / variant["data"] for variant in variants[:1] if "data" in variant]
+
+
 class TextGenerator:
     """A language model with its tokenizer. One generation at a time; what a prompt shares with the tokens in the cache
     is not run again, so a conversation pays for its new message only."""
@@ -84,7 +91,7 @@ class TextGenerator:
         """folder: model.pte with tokenizer.json and tokenizer_config.json. options: those of runtime.load."""
         folder = Path(folder)
         self.text_model = TextModel(folder)
-        self.session = runtime.load(folder / "model.pte", device, **options)
+        self.session = runtime.load(folder / "model.pte", device, **({"data": data_files(folder)} | options))
         self._native = _native.Generator(self.session._native, method)
         self.end_ids = self._end_ids(folder)
 
@@ -111,6 +118,20 @@ class TextGenerator:
     def last_stats(self) -> dict[str, int]:
         """Dispatches, submits and bytes moved by the last step."""
         return self._native.last_stats()
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids are below it."""
+        return self._native.vocabulary
+
+    def set_profiling(self, on: bool) -> None:
+        """Takes the time of every kernel from now on, which makes steps slower; on a GPU where it can measure."""
+        self._native.set_profiling(on)
+
+    @property
+    def last_profile(self) -> list[dict[str, Any]]:
+        """kernel, node, us, bytes and flops of each dispatch (CPU: node) of the last step, in order."""
+        return self._native.last_profile()
 
     def reset(self) -> None:
         """Forgets the conversation."""

@@ -30,19 +30,19 @@ std::vector<DispatchCost> costs(KernelCase c, std::vector<int64_t> symbols, int6
 }
 
 TEST(GpuCost, LinearReadsItsWeightsOnceAndMultipliesEveryRow) {
-  // [256, 128] int4 by 32 with scale and minimum: 16,384 bytes of words, 4,096 of constants
+  // [256, 128] int4 by 64, symmetric: 16,384 bytes of words, 1,024 of scales
   for (const int64_t rows : {1, 7, 300}) {
     const auto cost = costs(linearCase("l", {.n = 256, .k = 128, .bits = 4}), {rows});
     ASSERT_EQ(cost.size(), 1u);
     EXPECT_EQ(cost[0].flops, 2.0 * double(rows) * 256 * 128);
-    EXPECT_EQ(cost[0].bytes, 16384 + 4096 + double(rows) * (256 + 128) * 4);
+    EXPECT_EQ(cost[0].bytes, 16384 + 1024 + double(rows) * (256 + 128) * 4);
   }
 }
 
 TEST(GpuCost, HalfPrecisionHalvesActivationsOnly) {
   const auto cost = costs(linearCase("l", {.n = 256, .k = 128, .bits = 4}), {7}, 0, Precision::f16);
   ASSERT_EQ(cost.size(), 1u);
-  EXPECT_EQ(cost[0].bytes, 16384 + 4096 + 7 * (256 + 128) * 2);
+  EXPECT_EQ(cost[0].bytes, 16384 + 1024 + 7 * (256 + 128) * 2);
 }
 
 TEST(GpuCost, AttentionReadsTheLivePartOfTheCache) {

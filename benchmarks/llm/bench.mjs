@@ -1,0 +1,118 @@
+// Measures language models in a local headless Chromium, ours beside peers; README.md says what and how.
+//
+//   node benchmarks/llm/bench.mjs [--quick] [--only REGEX] [--data $ETWGPU_CACHE/bench/llm] [--out build/bench/llm]
+//
+// Every page gets a browser of its own. --quick: small sizes, for machines without a GPU; its figures mean nothing.
+import { mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { launch } from '../../tools/browser/launch.mjs';
+import { serve } from '../../tools/serve.mjs';
+import { LLAMA_CPP, markdown, series } from './report.mjs';
+import { plot } from './plot.mjs';
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const root = path.join(here, '../..');
+const cache = process.env.ETWGPU_CACHE ?? '';
+const { values: options } = parseArgs({
+  options: {
+    quick: { type: 'boolean', default: false },
+    only: { type: 'string', default: '.' },
+    data: { type: 'string' },
+    models: { type: 'string', default: path.join(cache, 'models') },
+    out: { type: 'string', default: path.join(root, 'build/bench/llm') },
+    minutes: { type: 'string', default: '15' },
+  },
+});
+const data = options.data ?? path.join(cache, options.quick ? 'bench/llm-quick' : 'bench/llm');
+
+const ALL = 'contexts=128,512,2048,8192';
+const NARROW = 'contexts=128,2048';
+const PAGES = {
+  f16: `model=/m/llama-1b-q4/&${ALL}&cliff=2047,2049&only=f16&profile=2048,128`,
+  f32: `model=/m/llama-1b-q4/&${ALL}&cliff=2047,2049&only=f32&profile=2048,128`,
+  'no-matrix': `model=/m/llama-1b-q4/&${NARROW}&only=f16-no-matrix,f32-no-matrix`,
+  baseline: `model=/m/llama-1b-q4/&${NARROW}&only=baseline`,
+  head8: `model=/m/llama-1b-q4-head8/&${NARROW}&only=f16,f32`,
+  wasm: `model=/m/llama-1b-q4/&${ALL}&tokens=32&warmups=1&rounds=2&heat=0&only=wasm`,
+  qwen3: `model=/m/qwen3-0.6b-q4/&${NARROW}&only=f16,f32`,
+  '3b': `model=/m/llama-3b-q4/&${NARROW}&only=f16,f32`,
+  smollm2: 'model=/models/smollm2-135m-instruct/&contexts=128,512&only=f16,f32,wasm',
+  'onnxruntime-f16': `model=/m/onnx-f16/&${ALL}&only=onnxruntime-f16`,
+  'onnxruntime-f32': `model=/m/onnx-f32/&${ALL}&only=onnxruntime-f32`,
+  'transformers-f16': `model=/m/onnx-f16/&${ALL}&tokens=64&rounds=3&only=transformers-f16`,
+  'transformers-f32': `model=/m/onnx-f32/&${ALL}&tokens=64&rounds=3&only=transformers-f32`,
+  wllama: `model=/m/gguf/&contexts=128,512&tokens=32&warmups=1&rounds=2&only=wllama-wasm`,
+  'wllama-webgpu': `model=/m/gguf/&contexts=128,512,2048&tokens=32&warmups=1&rounds=2&only=wllama-webgpu`,
+};
+const SMALL = 'contexts=16&tokens=4&warmups=1&rounds=1&heat=0&threads=1';
+const QUICK = {
+  ours: `model=/models/smollm2-135m-instruct/&${SMALL}&only=f32,wasm&cliff=15&profile=16`,
+  onnxruntime: `model=/m/onnx-f32/&${SMALL}&only=onnxruntime-f32`,
+  transformers: `model=/m/onnx-f32/&${SMALL}&only=transformers-f32`,
+  wllama: `model=/m/gguf/&${SMALL}&only=wllama-wasm`,
+};
+
+/** The report of one page, in a browser of its own. */
+async function measure(url) {
+  const browser = await launch('chromium', (text) => {
+    if (!text.startsWith('DONE ')) console.log(`  ${text.replaceAll('\n', '\n  ')}`);
+  });
+  let timer;
+  try {
+    const page = await browser.open(url);
+    const result = page.evaluate(async () => {
+      while (!window.result) await new Promise((resolve) => setTimeout(resolve, 20));
+      return window.result;
+    });
+    const late = new Promise((_, reject) => {
+      timer = setTimeout(() => reject(new Error('over the time limit')), Number(options.minutes) * 60_000);
+    });
+    return await Promise.race([result, late]);
+  } finally {
+    clearTimeout(timer);
+    await browser.close();
+  }
+}
+
+async function main() {
+  const modules = path.join(root, 'benchmarks/peers/node_modules');
+  const server = await serve({
+    mounts: {
+      '/llm/': here,
+      '/web/': path.join(root, 'web/dist'),
+      '/models/': options.models,
+      '/m/': data,
+      '/peers/onnxruntime-web/': path.join(modules, 'onnxruntime-web/dist'),
+      '/peers/transformers/': path.join(modules, '@huggingface/transformers/dist'),
+      '/peers/wllama/': path.join(modules, '@wllama/wllama/esm'),
+    },
+  });
+  mkdirSync(options.out, { recursive: true });
+  const write = (name, content) => writeFileSync(path.join(options.out, name), content);
+  const reports = [];
+  let failed = false;
+  for (const [name, query] of Object.entries(options.quick ? QUICK : PAGES)) {
+    if (!new RegExp(options.only).test(name)) continue;
+    console.log(name);
+    try {
+      const { files = {}, ...report } = await measure(`${server.url}llm/llm.html?${query}`);
+      reports.push(report);
+      failed ||= report.failures.length > 0;
+      write(`${name}.json`, JSON.stringify(report));
+      for (const [file, content] of Object.entries(files)) write(file, content);
+    } catch (error) {
+      console.log(`  failed: ${error.message}`);
+      failed = true;
+    }
+  }
+  await server.close();
+  const text = markdown(reports);
+  write('report.md', `${text}\n`);
+  write('plot.svg', plot(series(reports), LLAMA_CPP));
+  console.log(`\n${text}\n\n${options.out}`);
+  if (failed) process.exitCode = 1;
+}
+
+await main();

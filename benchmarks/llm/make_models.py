@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""The models of `make bench-llm`: python benchmarks/llm/make_models.py OUT [--quick]
+
+Structures of ours (exported without weights, minutes each), their synthetic weights, and the peers' synthetic models.
+--quick: the peers' models with two narrow layers, and nothing of ours (SmolLM2 serves). What is there is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CONTEXT = "8448"  # 8,192 and what is decoded after them
+STRUCTURES = {
+    "llama-1b-q4": ["llama-3.2-1b-instruct", "--head", "int4", "--context", CONTEXT],
+    "llama-1b-q4-head8": ["llama-3.2-1b-instruct", "--head", "int8", "--context", CONTEXT],
+    "qwen3-0.6b-q4": ["qwen3-0.6b", "--head", "int4", "--context", CONTEXT],
+    "llama-3b-q4": ["llama-3.2-3b-instruct", "--head", "int4", "--context", "2304"],
+}
+
+
+def run(*command: object) -> None:
+    print("bench-llm:", *(Path(str(part)).name for part in command[1:]), flush=True)
+    subprocess.run([str(part) for part in command], check=True)
+
+
+def onnx_python(out: Path) -> Path:
+    """A Python with the package onnx: this one, or that of the peers' model builder."""
+    if importlib.util.find_spec("onnx"):
+        return Path(sys.executable)
+    sys.path.insert(0, str(HERE.parent / "peers"))
+    from make_models import builder_python
+
+    return builder_python(out.parent / "builder")
+
+
+def make_ours(out: Path) -> None:
+    for name, options in STRUCTURES.items():
+        structure = out / "structures" / name
+        if not (structure / "manifest.json").exists():
+            export = [sys.executable, "-m", "executorch_webgpu.cli", "export", *options]
+            run(*export, "--structure-only", "--group", "64", "--symmetric", "--out", structure)
+        if not (out / name / "manifest.json").exists():
+            run(sys.executable, HERE / "synthetic.py", structure, out / name)
+
+
+def make_peers(out: Path, small: list[str]) -> None:
+    for precision in ["f32"] if small else ["f16", "f32"]:
+        folder = out / f"onnx-{precision}"
+        if not (folder / "generation_config.json").exists():
+            run(onnx_python(out), HERE / "make_onnx.py", folder, "--precision", precision, *small)
+    if not (out / "gguf" / "model.gguf").exists():
+        run(sys.executable, HERE / "make_gguf.py", out / "gguf", *small)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    out = arguments.out.resolve()
+    if not arguments.quick:
+        make_ours(out)
+    make_peers(out, ["--small"] if arguments.quick else [])
+
+
+if __name__ == "__main__":
+    main()
