@@ -170,6 +170,7 @@ def load(
     memory_cap: int = DEFAULT_MEMORY_CAP,
     disable_passes: str | None = None,
     default_limits: bool = False,
+    wide_kernels: bool = False,
     progress: Callable[[int, int], bool | None] | None = None,
 ) -> Session:
     """Loads a program.
@@ -179,8 +180,8 @@ def load(
     multiplies quantised weights, "auto", "exact", "int16" or "int8". threads: of the CPU, default all. max_tier: the
     highest tier of GPU kernels, "baseline", "f16", "subgroups" or "subgroup_matrix". memory_cap: refuse programs that
     need more bytes. disable_passes: names of graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits:
-    WebGPU's default limits even where the device offers more. progress: called with bytes read and their total;
-    returning False cancels.
+    WebGPU's default limits even where the device offers more. wide_kernels: the kernels for large GPUs on software adapters
+    too (for tests). progress: called with bytes read and their total; returning False cancels.
 
     Raises a subclass of ExecuTorchWebGPUError.
     """
@@ -202,6 +203,7 @@ def load(
         memory_cap,
         disable_passes,
         default_limits,
+        wide_kernels,
         progress,
     )
     return Session(native, device)

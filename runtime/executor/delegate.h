@@ -29,6 +29,8 @@ struct LoadOptions {
   Activations activations = Activations::automatic;
   int threads = 1;
   Tier max_tier = Tier::subgroup_matrix;
+  /// Kernels for large GPUs on narrow ones too (GpuCapabilities::narrow); for tests.
+  bool wide_kernels = false;
   /// Refuse to allocate more than this for one program (weights + state + arenas + constants).
   uint64_t memory_cap = uint64_t(4) << 30;
   std::string disabled_passes;

@@ -110,6 +110,8 @@ class GpuPlanContext {
     return scratch.back();
   }
   bool tierAllowed(Tier t) const { return t <= options.max_tier; }
+  /// See GpuCapabilities::narrow; tests ask for the other kernels there too.
+  bool narrow() const { return caps.narrow() && !options.wide_kernels; }
   bool useSubgroups() const { return caps.subgroups && tierAllowed(Tier::subgroups); }
 };
 /// Describes the node's dispatches. Pure: same graph, capabilities and options, same result. Fails with

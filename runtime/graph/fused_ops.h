@@ -29,7 +29,8 @@ enum FusedLinearArg {
 /// Rotary embedding of the query and key parts of qkv, and the write of key and value into the cache.
 ///   qkv [1, S, (Hq + 2 Hkv) · D]; table [L, 2, D/2] f32 (cos, then sin); start: int tensor [1]; row s of qkv is
 ///   position start + s. Rotation pairs element i with i + D/2 ("half" convention). k_cache, v_cache: states [1, Hkv,
-///   L, D], positions start … start + S − 1 are overwritten. output: q [1, S, Hq, D], rotated.
+///   L, D], positions start … start + S − 1 are overwritten. output: q [1, S, Hq, D], rotated. q_norm, k_norm [D] or
+///   both None: an RMS norm of each query and key head before the rotation, with head_eps.
 inline constexpr std::string_view kRopeCacheWrite = "etwgpu.rope_cache_write";
 enum RopeCacheWriteArg {
   kRopeQkv,
@@ -39,6 +40,9 @@ enum RopeCacheWriteArg {
   kRopeVCache,
   kRopeHeads,
   kRopeKvHeads,
+  kRopeQNorm,
+  kRopeKNorm,
+  kRopeHeadEps,
   kRopeArgCount
 };
 
@@ -72,6 +76,9 @@ enum QkvCacheWriteArg {
   kQkvVCache,
   kQkvHeads,
   kQkvKvHeads,
+  kQkvQNorm,
+  kQkvKNorm,
+  kQkvHeadEps,
   kQkvArgCount
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/webgpu/wgsl.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -60,23 +61,67 @@ class Expander {
     return expand(text, name);
   }
 
-  Status expand(std::string_view text, std::string_view file) {
+  Status expand(std::string_view text, std::string_view file, int line_number = 0) {
     std::vector<Branch> branches;
-    int line_number = 0;
     while (!text.empty()) {
       const size_t end = std::min(text.find('\n'), text.size());
       const std::string_view line = text.substr(0, end);
       text.remove_prefix(std::min(end + 1, text.size()));
       ++line_number;
       const std::string_view content = trim(line);
-      const bool taken = branches.empty() || (branches.back().outer && branches.back().taken);
-      if (content.starts_with('#')) {
+      const bool taken = !skipping_ && (branches.empty() || (branches.back().outer && branches.back().taken));
+      if (content.starts_with("#for")) {
+        ETWGPU_TRY(repeat(content.substr(4), text, taken, file, line_number));
+      } else if (content.starts_with('#')) {
         ETWGPU_TRY(directive(content, taken, branches, file, line_number));
       } else {
         ETWGPU_TRY(emit(line, content, taken, file, line_number));
       }
     }
     if (!branches.empty()) return error(file, line_number, "#if without #endif");
+    return {};
+  }
+
+  /// `#for NAME FIRST END`: takes the lines up to the matching #endfor off the text and expands them for every number
+  /// in [FIRST, END).
+  Status repeat(std::string_view head, std::string_view& text, bool taken, std::string_view file, int& line) {
+    const int first_line = line;
+    std::string_view rest = text;
+    int depth = 1;
+    size_t length = 0;
+    while (!rest.empty() && depth > 0) {
+      const size_t end = std::min(rest.find('\n'), rest.size());
+      const std::string_view content = trim(rest.substr(0, end));
+      if (content.starts_with("#for")) ++depth;
+      if (content.starts_with("#endfor")) --depth;
+      if (depth > 0) length += std::min(end + 1, rest.size());
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+      ++line;
+    }
+    if (depth > 0) return error(file, first_line, "#for without #endfor");
+    const std::string_view body = text.substr(0, length);
+    text = rest;
+    std::vector<std::string> words;
+    for (head = trim(head); !head.empty();) {
+      const size_t end = std::min(head.find(' '), head.size());
+      words.emplace_back(head.substr(0, end));
+      head = trim(head.substr(end));
+    }
+    int64_t bounds[2] = {0, 0};
+    if (words.size() != 3 || locals_.contains(words[0])) return error(file, first_line, "bad #for");
+    for (size_t i = 0; i < 2; ++i) {
+      if (!number(words[i + 1], bounds[i]) && taken)
+        return error(file, first_line, format("\"%s\" is no number", words[i + 1].c_str()));
+    }
+    // names in text that is left out count as used
+    const bool skipped = skipping_;
+    skipping_ = skipped || !taken || bounds[0] >= bounds[1];
+    for (int64_t i = bounds[0]; i < (skipping_ ? bounds[0] + 1 : bounds[1]); ++i) {
+      locals_[words[0]] = std::to_string(i);
+      ETWGPU_TRY(expand(body, file, first_line));
+    }
+    skipping_ = skipped;
+    locals_.erase(words[0]);
     return {};
   }
 
@@ -133,14 +178,33 @@ class Expander {
     return any;
   }
 
-  Result<bool> term(std::string_view text, bool checked, std::string_view file, int number) {
-    const size_t equal = text.find("=="), different = text.find("!=");
+  /// A literal of at most four digits, or a name that stands for one.
+  bool number(std::string_view text, int64_t& value) {
+    const std::string* found = find(text);
+    const std::string_view digits = found ? std::string_view(*found) : text;
+    if (digits.empty() || digits.size() > 4 || digits.find_first_not_of("0123456789") != std::string_view::npos)
+      return false;
+    value = 0;
+    for (const char c : digits) value = 10 * value + (c - '0');
+    return true;
+  }
+
+  Result<bool> term(std::string_view text, bool checked, std::string_view file, int line) {
+    const size_t equal = text.find("=="), different = text.find("!="), order = text.find("<=");
+    if (order != std::string_view::npos) {
+      int64_t left = 0, right = 0;
+      const bool numbers = number(trim(text.substr(0, order)), left) && number(trim(text.substr(order + 2)), right);
+      if (!numbers && checked) {
+        return error(file, line, format("\"%.*s\" compares no numbers", int(text.size()), text.data()));
+      }
+      return left <= right;
+    }
     if (equal == std::string_view::npos && different == std::string_view::npos) {
       const bool negated = text.starts_with('!');
       if (negated) text = trim(text.substr(1));
       const std::string* value = find(text);
       if (!value && checked) {
-        return error(file, number, format("unknown name \"%.*s\" in a condition", int(text.size()), text.data()));
+        return error(file, line, format("unknown name \"%.*s\" in a condition", int(text.size()), text.data()));
       }
       return (value && isTruthy(*value)) != negated;
     }
@@ -148,13 +212,14 @@ class Expander {
     const std::string_view left = trim(text.substr(0, at)), right = trim(text.substr(at + 2));
     const std::string *a = find(left), *b = find(right);
     if (!a && !b && checked) {
-      return error(file, number, format("neither side of \"%.*s\" is defined", int(text.size()), text.data()));
+      return error(file, line, format("neither side of \"%.*s\" is defined", int(text.size()), text.data()));
     }
     const bool same = (a ? std::string_view(*a) : left) == (b ? std::string_view(*b) : right);
     return same == (at == equal);
   }
 
   const std::string* find(std::string_view name) {
+    if (const auto local = locals_.find(name); local != locals_.end()) return &local->second;
     const auto it = variant_.defines.find(std::string(name));
     if (it == variant_.defines.end()) return nullptr;
     used_.insert(it->first);
@@ -191,7 +256,9 @@ class Expander {
   const WgslVariant& variant_;
   const WgslLookup& lookup_;
   std::set<std::string, std::less<>> included_, used_;
+  std::map<std::string, std::string, std::less<>> locals_;  // of #for
   std::string head_, body_;
+  bool skipping_ = false;  // inside a #for that is left out
 };
 
 }  // namespace

@@ -14,12 +14,12 @@
 
 namespace etwgpu::testing {
 
-/// A device's capabilities up to a tier. narrow: a software adapter.
-inline GpuCapabilities deviceOf(Tier tier, bool f16 = false, bool narrow = false) {
+/// A device's capabilities up to a tier. narrow: a software adapter; lanes: of a subgroup.
+inline GpuCapabilities deviceOf(Tier tier, bool f16 = false, bool narrow = false, uint32_t lanes = 32) {
   GpuCapabilities caps;
   caps.f16 = f16;
   caps.subgroups = tier >= Tier::subgroups;
-  caps.subgroup_min = caps.subgroup_max = caps.subgroups ? 32 : 0;
+  caps.subgroup_min = caps.subgroup_max = caps.subgroups ? lanes : 0;
   caps.software = narrow;
   return caps;
 }
@@ -28,25 +28,36 @@ struct VariantSetting {
   Tier tier;
   Precision precision;
   bool narrow;
+  /// Subgroups are said to be of this size to (variable) 64 lanes. Kernels may rely on it: it is what the device that
+  /// runs them has.
+  uint32_t lanes = 8;
+  bool variable = false;
 
-  GpuCapabilities capabilities() const { return deviceOf(tier, true, narrow); }
+  GpuCapabilities capabilities() const {
+    GpuCapabilities caps = deviceOf(tier, true, narrow, lanes);
+    if (variable) caps.subgroup_max = 64;
+    return caps;
+  }
   LoadOptions options() const {
     LoadOptions o;
+    o.wide_kernels = !narrow;
     o.precision = precision;
     o.max_tier = tier;
     return o;
   }
   std::string name() const {
     return std::string(tier == Tier::baseline ? "baseline" : "subgroups") +
-           (precision == Precision::f16 ? " f16" : " f32") + (narrow ? " narrow" : "");
+           (precision == Precision::f16 ? " f16" : " f32") + (narrow ? " narrow" : "") + (variable ? " variable" : "");
   }
 };
 
-inline std::vector<VariantSetting> variantSettings() {
+/// lanes: of the device on which the variants run (8: lavapipe).
+inline std::vector<VariantSetting> variantSettings(uint32_t lanes = 8) {
   std::vector<VariantSetting> all;
   for (const Tier tier : {Tier::baseline, Tier::subgroups})
     for (const Precision precision : {Precision::f32, Precision::f16})
-      for (const bool narrow : {false, true}) all.push_back({tier, precision, narrow});
+      for (const bool narrow : {false, true}) all.push_back({tier, precision, narrow, lanes});
+  all.push_back({Tier::subgroups, Precision::f32, false, lanes, true});
   return all;
 }
 
@@ -60,9 +71,9 @@ struct Variants {
   std::set<WgslVariant> all;
   std::set<std::string> names;  // without the storage type in front
 };
-inline Variants allVariants() {
+inline Variants allVariants(uint32_t lanes = 8) {
   Variants v;
-  for (const VariantSetting& setting : variantSettings())
+  for (const VariantSetting& setting : variantSettings(lanes))
     for (KernelCase& c : allCases()) {
       const auto dispatches = planCase(c, setting.capabilities(), setting.options());
       EXPECT_TRUE(dispatches.ok()) << c.name << ": " << dispatches.status().message();

@@ -42,7 +42,9 @@ TEST(Choice, LinearByRowsAndTier) {
     return running(linearCase("l", {.bits = 4}), deviceOf(tier), options(), {rows});
   };
   EXPECT_THAT(kernel(1, Tier::baseline), ElementsAre("f32_linear_int4_gemv_baseline"));
-  EXPECT_THAT(kernel(4, Tier::subgroups), ElementsAre("f32_linear_int4_gemv_subgroups"));
+  EXPECT_THAT(kernel(4, Tier::subgroups), ElementsAre("f32_linear_int4_gemv_wide"));
+  EXPECT_THAT(running(linearCase("l", {.bits = 4}), deviceOf(Tier::subgroups, false, false, 8), options(), {1}),
+              ElementsAre("f32_linear_int4_gemv_subgroups"));
   EXPECT_THAT(kernel(5, Tier::subgroups), ElementsAre("f32_linear_int4_gemm_baseline_32x64"));
   EXPECT_THAT(kernel(96, Tier::baseline), ElementsAre("f32_linear_int4_gemm_baseline_32x64"));
   EXPECT_THAT(kernel(97, Tier::baseline), ElementsAre("f32_linear_int4_gemm_baseline_64x128"));
@@ -54,12 +56,14 @@ TEST(Choice, ForcedTierAndPrecision) {
   EXPECT_THAT(running(c, deviceOf(Tier::subgroups), options(Precision::f32, Tier::baseline), {1}),
               ElementsAre("f32_linear_int8_gemv_baseline_norm_glu_silu"));
   EXPECT_THAT(running(c, deviceOf(Tier::subgroups, true), options(Precision::f16), {1}),
-              ElementsAre("f16_linear_int8_gemv_subgroups_norm_glu_silu"));
+              ElementsAre("f16_linear_int8_gemv_wide_norm_glu_silu"));
 }
 
 TEST(Choice, AttentionDecodesInTwoDispatches) {
   const KernelCase c = cachedAttentionCase("a", 9, 3, 64, 2048);
   EXPECT_THAT(running(c, deviceOf(Tier::subgroups), options(), {1}),
+              ElementsAre("f32_attention_decode_split_wide", "f32_attention_decode_combine_baseline"));
+  EXPECT_THAT(running(c, deviceOf(Tier::subgroups, false, false, 8), options(), {1}),
               ElementsAre("f32_attention_decode_split_subgroups", "f32_attention_decode_combine_baseline"));
   EXPECT_THAT(running(c, deviceOf(Tier::baseline), options(), {1}),
               ElementsAre("f32_attention_decode_split_baseline", "f32_attention_decode_combine_baseline"));
@@ -88,6 +92,68 @@ TEST(Choice, DecoderOperatorsOfOneRowAndOfMore) {
   EXPECT_THAT(running(attentionLinearCase("odd", 3, 3, 20, 64, 60, 0, true), baseline, options(), {1}),
               ElementsAre("f32_attention_decode_split_baseline", "f32_attention_decode_combine_baseline",
                           "f32_linear_plain_gemv_baseline_residual"));
+}
+
+TEST(Choice, GemvShapes) {
+  using matmul::GemvProblem, matmul::GemvShape, matmul::RowPairs, matmul::Weights;
+  const auto shape = [](GemvProblem p) { return matmul::gemvShape(p); };
+  const auto text = [](const GemvShape& g) {
+    return format("s%d t%d b%d ahead%d, %d x %d%s", g.s, g.t, g.blocks, g.ahead, g.chunks, g.iterations,
+                  g.paired ? " paired" : "");
+  };
+  GemvProblem p{3072, 2048, Weights::int4, true, RowPairs::rotary};
+  p.max_invocations = 1024;
+  p.max_workgroup_bytes = 49152;
+  EXPECT_EQ(text(shape(p)), "s4 t2 b2 ahead2, 1 x 2 paired");
+  p.pairs = RowPairs::none, p.n = 2048;
+  EXPECT_EQ(text(shape(p)), "s2 t4 b1 ahead4, 1 x 4");
+  p.pairs = RowPairs::gate, p.n = 16384;
+  EXPECT_EQ(text(shape(p)), "s1 t16 b1 ahead2, 1 x 8");
+  p.pairs = RowPairs::none, p.n = 2048, p.k = 8192;
+  EXPECT_EQ(text(shape(p)), "s4 t2 b1 ahead4, 1 x 8");
+  p.half = false;
+  EXPECT_EQ(text(shape(p)), "s4 t4 b1 ahead2, 1 x 8");
+  p.max_invocations = 256, p.max_workgroup_bytes = 16384;  // WebGPU's default limits
+  EXPECT_EQ(text(shape(p)), "s4 t2 b1 ahead2, 3 x 3");
+}
+
+// Whatever the problem: within the limits, every unit of x staged and read, every row owned by one team.
+TEST(Choice, GemvShapesFit) {
+  using namespace matmul;
+  for (const int64_t k : {32, 96, 576, 896, 2048, 4864, 8192, 14336})
+    for (const int64_t n : {8, 72, 2048, 16384, 128256})
+      for (const Weights weights : {Weights::int4, Weights::int8})
+        for (const bool half : {false, true})
+          for (const RowPairs pairs : {RowPairs::none, RowPairs::gate, RowPairs::rotary})
+            for (const int lanes : {8, 16, 32, 64}) {
+              GemvProblem p{n, k, weights, half, pairs, true, lanes};
+              const GemvShape g = gemvShape(p);
+              EXPECT_LE(g.invocations(), p.max_invocations);
+              EXPECT_LE(gemvWorkgroupBytes(p, g), p.max_workgroup_bytes);
+              EXPECT_GE(int64_t(g.chunks) * g.chunkUnits(), k / (weights == Weights::int4 ? 8 : 4));
+              EXPECT_TRUE(g.ahead >= 1 && g.ahead <= g.iterations);
+              if (pairs != RowPairs::none) EXPECT_EQ((g.paired ? g.blocks : g.t) % 2, 0);
+              EXPECT_GE(g.perInvocation() * g.invocations(), g.chunkUnits());
+            }
+}
+
+TEST(Choice, WideDecodeFits) {
+  using namespace attention;
+  int usable = 0;
+  for (const int64_t group : {1, 3, 4, 7, 8})
+    for (const int64_t d : {64, 80, 96, 128, 256})
+      for (const bool half : {false, true})
+        for (const int subgroup : {8, 16, 32}) {
+          const WideDecode w = wideDecode({group, d, half, 1024, subgroup});
+          if (!w.usable) continue;
+          ++usable;
+          EXPECT_EQ(w.lanes_of_position * w.vectors_of_lane * (half ? 8 : 4), d);
+          EXPECT_LE(w.lanes_of_position, subgroup);
+          const int64_t subgroups = w.invocations / subgroup;
+          EXPECT_LE(4 * (group * (w.tile + 2 * subgroups) + subgroups * (w.together ? group : 1) * d), 16384);
+          EXPECT_GE(w.tile, 32);
+        }
+  EXPECT_GT(usable, 60);
 }
 
 // The grid is the same for every position, and a part is never shorter than a round of the kernel.

@@ -220,7 +220,8 @@ struct BuilderSizes : NamedDataSizes {
 /// A Llama-like decoder of `layers` layers as the exporter writes it: dim 16, `query_heads` × 8 with `kv_heads` of keys
 /// and values, cache of 16 positions, vocabulary 32; inputs x f32 [1, S, 16] and start i64 [1], output logits of the
 /// last token.
-inline GraphBuilder decoder(int layers, int window = 0, int query_heads = 4, int kv_heads = 2) {
+inline GraphBuilder decoder(int layers, int window = 0, int query_heads = 4, int kv_heads = 2,
+                            bool head_norms = false) {
   constexpr int kDim = 16, kWidth = 8, kCache = 16, kFfn = 24, kVocab = 32;
   GraphBuilder b;
   const ExprId s = b.symbol("s", 1, 15, 0, 1);
@@ -252,8 +253,10 @@ inline GraphBuilder decoder(int layers, int window = 0, int query_heads = 4, int
     const ValueId h = b.rmsNorm(x, b.constant(n + "n1.w", {kDim}), kDim, n + "n1", {1, s, kDim});
     const auto heads = [&](const std::string& name, int count) {
       const ValueId y = b.linear(h, weight(name.c_str(), count * kWidth, kDim), n + name, {1, s, count * kWidth});
-      const ValueId v =
+      ValueId v =
           b.node("aten.view_copy.default", {y, b.is({1, s, count, kWidth})}, n + name + "v", {1, s, count, kWidth});
+      if (head_norms && name != "v")
+        v = b.rmsNorm(v, b.constant(n + name + "n.w", {kWidth}), kWidth, n + name + "n", {1, s, count, kWidth});
       return b.node("aten.permute_copy.default", {v, b.is({0, 2, 1, 3})}, n + name + "p", {1, count, s, kWidth});
     };
     const auto rotate = [&](ValueId v, const std::string& name, int count) {

@@ -110,7 +110,7 @@ TEST(StateMutations, SwappedStatesAreSavedFirst) {
 
 constexpr char kDecoderLayer[] =
     "0.sdpa.q.rope: f32[1, s, 4, 8] = etwgpu.qkv_cache_write(x, 0.q.w+0.k.w+0.v.w, None, true, 0.n1.w, 1e-05, rotary, "
-    "start, 0.kc, 0.vc, 4, 2)\n"
+    "start, 0.kc, 0.vc, 4, 2, None, None, 0.0)\n"
     "0.x1: f32[1, s, 16] = etwgpu.attention_linear(0.sdpa.q.rope, 0.kc, 0.vc, start, 0.25, %d, 0.o.w, None, x)\n"
     "0.mul: f32[1, s, 24] = etwgpu.linear(0.x1, 0.gate.w+0.up.w, None, None, true, 0.n2.w, 1e-05, \"silu\", true)\n"
     "0.x2: f32[1, s, 16] = etwgpu.linear(0.mul, 0.down.w, None, 0.x1, false, None, 0.0, \"none\", false)\n"
@@ -205,6 +205,17 @@ TEST(RopeCacheWrite, MatchesOnlyTheHalfRotation) {
   fallback([](GraphBuilder& b) { std::swap(nodeNamed(b, "0.qac").args, nodeNamed(b, "0.qas").args); });
   fallback([](GraphBuilder& b) { std::swap(nodeNamed(b, "cos").args, nodeNamed(b, "sin").args); });
   fallback([](GraphBuilder& b) { nodeNamed(b, "0.kl").args[2] = b.i(2); });
+}
+
+TEST(RopeCacheWrite, TakesTheNormsOfTheHeads) {
+  for (const int heads : {4, 1}) {
+    GraphBuilder b = testing::decoder(1, 0, heads, heads == 1 ? 1 : 2, true);
+    ASSERT_TRUE(runPasses(b.graph).ok());
+    const std::string text = nodesText(b.graph);
+    EXPECT_TRUE(contains(text, "etwgpu.qkv_cache_write")) << text;
+    EXPECT_TRUE(contains(text, "0.qn.w, 0.kn.w, 1e-05)")) << text;
+    EXPECT_FALSE(contains(text, "rms_norm")) << text;
+  }
 }
 
 TEST(RopeCacheWrite, CatWhereWeightsDoNotJoin) {

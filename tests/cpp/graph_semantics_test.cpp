@@ -111,6 +111,7 @@ TEST(Semantics, Decoder) {
       at += n;
     }
     comparePasses(testing::decoder(2, window), calls);
+    comparePasses(testing::decoder(1, window, 4, 2, true), calls);
   }
 }
 

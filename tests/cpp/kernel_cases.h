@@ -69,7 +69,15 @@ inline KernelCase cachedAttentionCase(const std::string& name, int64_t heads, in
   return c;
 }
 
-inline KernelCase ropeCase(int64_t d) {
+/// The two weights and the epsilon of head norms, or none.
+inline void addHeadNorms(GraphBuilder& b, int64_t d, bool norms) {
+  std::vector<Arg>& args = b.graph.nodes.back().args;
+  for (const char* name : {"q_norm", "k_norm"})
+    args.push_back(norms ? Arg(b.value(name, DType::f32, {d}, ValueKind::constant)) : Arg());
+  args.push_back(1e-6);
+}
+
+inline KernelCase ropeCase(int64_t d, bool norms = false) {
   KernelCase c{"rope", {}};
   GraphBuilder& b = c.builder;
   const ExprId s = b.symbol("s", 1, 64, 0, 1);
@@ -78,11 +86,13 @@ inline KernelCase ropeCase(int64_t d) {
   const ValueId start = b.input("start", DType::i64, {1});
   const ValueId k = b.state("k", {1, 2, 128, d}), v = b.state("v", {1, 2, 128, d});
   b.node(std::string(kRopeCacheWrite), {qkv, table, start, k, v, b.i(4), b.i(2)}, "q", {1, s, 4, d});
+  addHeadNorms(b, d, norms);
   return c;
 }
 
 /// etwgpu.qkv_cache_write with 4 query and 2 key heads.
-inline KernelCase qkvCase(const std::string& name, int64_t d, int64_t k, int bits, bool symmetric, bool bias) {
+inline KernelCase qkvCase(const std::string& name, int64_t d, int64_t k, int bits, bool symmetric, bool bias,
+                          bool norms = false) {
   KernelCase c{name, {}};
   GraphBuilder& b = c.builder;
   const ExprId s = b.symbol("s", 1, 64, 0, 1);
@@ -95,6 +105,7 @@ inline KernelCase qkvCase(const std::string& name, int64_t d, int64_t k, int bit
   const ValueId kc = b.state("k", {1, 2, 128, d}), vc = b.state("v", {1, 2, 128, d});
   b.node(std::string(kQkvCacheWrite), {x, w, bias_arg, true, norm, 1e-5, table, start, kc, vc, b.i(4), b.i(2)}, "q",
          {1, s, 4, d});
+  addHeadNorms(b, d, norms);
   return c;
 }
 
@@ -205,6 +216,11 @@ inline std::vector<KernelCase> kernelCases() {
     cases.push_back(qkvCase("qkv" + w, 64, 2048, bits, true, false));
     cases.push_back(attentionLinearCase("attention_linear" + w, 32, 8, 64, 2048, 2048, bits, true));
   }
+  for (const int64_t d : {64, 128, 256}) {
+    cases.push_back(qkvCase("qkv_norms" + std::to_string(d), d, 1024, 4, true, false, true));
+    cases.push_back(ropeCase(d, true));
+  }
+  cases.push_back(ropeCase(20, true));
   cases.push_back(qkvCase("qkv_affine", 80, 896, 4, false, true));
   cases.push_back(attentionLinearCase("attention_linear_affine", 14, 2, 64, 999, 896, 4, false));
   cases.push_back(attentionLinearCase("attention_linear_odd", 3, 3, 20, 64, 60, 0, true));

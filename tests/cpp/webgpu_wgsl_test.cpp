@@ -35,6 +35,24 @@ TEST(Wgsl, Conditions) {
   EXPECT_EQ(expanded("#if A\n#if B\nx\n#endif\n#else\nz\n#endif\n", {{"A", "0"}, {"B", "1"}}), "z\n");
 }
 
+TEST(Wgsl, Order) {
+  EXPECT_EQ(expanded("#if N <= 9\na\n#endif\n#if 10 <= N && N <= 10\nb\n#endif\n", {{"N", "10"}}), "b\n");
+  EXPECT_NE(expanded("#if N <= M\n#endif\n", {{"N", "1"}}).find("compares no numbers"), std::string::npos);
+}
+
+TEST(Wgsl, Repetition) {
+  EXPECT_EQ(expanded("#for i 0 N\na${i}\n#endfor\nb\n", {{"N", "3"}}), "a0\na1\na2\nb\n");
+  EXPECT_EQ(expanded("#for i 1 3\n#for j 0 2\n${i}${j}\n#endfor\n#if i == 2\nx\n#endif\n#endfor\n"),
+            "10\n11\n20\n21\nx\n");
+  // left out: by a condition, or empty; names in it count as used
+  EXPECT_EQ(expanded("#if A\n#for i 0 2\n${X}\n#endfor\n#endif\nb\n", {{"A", "0"}, {"X", "1"}}), "b\n");
+  EXPECT_EQ(expanded("#for i 2 N\n#for j 0 2\n${X}\n#endfor\n#endfor\nb\n", {{"N", "2"}, {"X", "1"}}), "b\n");
+  for (const char* source : {"#for i 0 2\n", "#endfor\n", "#for i 0\n#endfor\n", "#for i 0 n\n#endfor\n",
+                             "#for i 0 2\n#for i 0 2\n#endfor\n#endfor\n"}) {
+    EXPECT_FALSE(expand(source, {}).ok()) << source;
+  }
+}
+
 TEST(Wgsl, UnknownAndUnusedNamesAreErrors) {
   EXPECT_NE(expanded("${X}\n").find("unknown name ${X}"), std::string::npos);
   EXPECT_NE(expanded("#if X\n#endif\n").find("unknown name \"X\""), std::string::npos);

@@ -28,6 +28,7 @@ class Run:
     tier: str = "subgroups"
     precision: str = "f32"
     disable_passes: str = ""
+    wide: bool = False  # the kernels for large GPUs
 
     def session(self, path):
         if self.device == "cpu":
@@ -38,6 +39,7 @@ class Run:
             max_tier=self.tier,
             precision=self.precision,
             disable_passes=self.disable_passes,
+            wide_kernels=self.wide,
         )
 
 
@@ -45,6 +47,7 @@ GPU = [Run(tier="baseline"), Run()]
 CPU = [Run("cpu")]
 WITHOUT_PASSES = [Run(disable_passes="all"), Run("cpu", disable_passes="all")]
 HALF = [Run(precision="f16")]
+WIDE = [Run(wide=True), Run(precision="f16", wide=True)]
 # Where kernels do not depend on the tier.
 EVERYWHERE = [Run(), *CPU, *WITHOUT_PASSES]
 

@@ -1,15 +1,13 @@
 """Attention on the GPU: scaled_dot_product_attention in general, and a layer with cache, whose decode splits the cache
 over workgroups. A wrong mask, tile border, head group or position would show here."""
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
 from executorch_webgpu.partitioner import WebGPUPartitioner
-from executorch_webgpu.runtime import load
+from executorch_webgpu.quantization import QuantizedLinear, QuantizedWeight
 from export.make_fixtures import Layer, lower
-from operators.helpers import TIERS, Function, check_gpu
+from operators.helpers import TIERS, Function, Run, check_gpu, in_double
 from torch import nn
 from torch.export import Dim
 
@@ -38,43 +36,77 @@ def test_sdpa(tmp_path, heads, kv_heads, s, t, d, mask):
 
 
 class Cached(nn.Module):
-    def __init__(self, heads, kv_heads, d, length):
+    def __init__(self, heads, kv_heads, d, length, window=0):
         super().__init__()
-        self.layer, self.length = Layer(64, heads, kv_heads, d, 96, length), length
+        self.layer, self.length, self.window = Layer(64, heads, kv_heads, d, 96, length), length, window
         angles = torch.rand(length, d // 2) * 6
         self.register_buffer("rotary", torch.stack([angles.cos(), angles.sin()], 1), persistent=False)
 
     def forward(self, x, start):
         positions = torch.arange(x.shape[1]) + start
-        mask = torch.arange(self.length)[None] <= positions[:, None]
+        keys = torch.arange(self.length)
+        mask = keys <= positions[:, None]
+        if self.window:
+            mask = mask & (keys > positions[:, None] - self.window)
         return self.layer(x, positions, self.rotary[positions], mask)
 
 
+class HeadNormed(nn.Module):
+    """A projection, each head of whose result is normed."""
+
+    def __init__(self, linear, d):
+        super().__init__()
+        self.linear, self.norm = linear, nn.RMSNorm(d, eps=1e-6)
+
+    def forward(self, x):
+        y = self.linear(x)
+        return self.norm(y.view(1, y.shape[1], -1, self.norm.weight.shape[0])).flatten(2)
+
+
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "d", "length"), [(9, 3, 64, 160), (4, 4, 16, 64), (4, 2, 128, 64), (2, 1, 128, 64)]
+    ("heads", "kv_heads", "d", "length", "window", "quantised", "norms"),
+    [
+        (9, 3, 64, 160, 0, True, False),
+        (4, 4, 16, 64, 0, False, False),
+        (4, 2, 128, 64, 0, True, True),
+        (2, 1, 128, 64, 9, False, True),
+        (14, 2, 64, 301, 0, True, False),
+        (8, 1, 96, 77, 30, False, False),
+        (4, 1, 256, 300, 100, True, True),
+        (2, 2, 80, 65, 0, False, False),
+    ],
 )
 @pytest.mark.parametrize("precision", ["f32", "f16"])
-def test_cached_layer(tmp_path, heads, kv_heads, d, length, precision):
-    """Prefill, decode over the border of a part, chunks; at most 5 dispatches a layer when decoding."""
+def test_cached_layer(tmp_path, heads, kv_heads, d, length, window, quantised, norms, precision):
+    """Prefill, decode over the border of a part, chunks, the last position; decoding takes 5 dispatches a layer."""
     torch.manual_seed(1)
-    model = Cached(heads, kv_heads, d, length).eval().requires_grad_(False)
-    for p in model.parameters():
+    model = Cached(heads, kv_heads, d, length, window).eval().requires_grad_(False)
+    if quantised:
+        for name, child in list(model.layer.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(
+                    model.layer, name, QuantizedLinear(QuantizedWeight.from_float(child.weight, 4, 32, name == "o"))
+                )
+    if norms:
+        model.layer.q, model.layer.k = HeadNormed(model.layer.q, d), HeadNormed(model.layer.k, d)
+    for p in model.requires_grad_(False).parameters():
         if p.dim() == 1:
             nn.init.uniform_(p, 0.5, 1.5)
-    reference = copy.deepcopy(model).double()
+    reference = in_double(model)
     dims = ({1: Dim("s", min=1, max=length - 1)}, None)
     program = lower(model, (torch.randn(1, 5, 64), torch.tensor([0])), dims, WebGPUPartitioner())
     path = tmp_path / "model.pte"
     path.write_bytes(program.buffer)
-    sessions = [load(path, device="webgpu", max_tier=tier, precision=precision) for tier in TIERS]
+    runs = [Run(tier=tier, precision=precision) for tier in TIERS] + [Run(precision=precision, wide=True)]
+    sessions = [run.session(path) for run in runs]
     start = 0
     for s in [7, 1, 1, 33, 1, length - 44, 1]:
         x = torch.randn(1, s, 64)
         expected = reference(x.double(), torch.tensor([start]))
-        for tier, session in zip(TIERS, sessions, strict=True):
+        for run, session in zip(runs, sessions, strict=True):
             (found,) = session.forward(x, torch.tensor([start]))
             error = (found.double() - expected).abs().max().item() / max(1, expected.abs().max().item())
-            assert error < (3e-5 if precision == "f32" else 1e-2), f"{tier}, {s} rows at {start}: {error:.1e}"
+            assert error < (3e-5 if precision == "f32" else 1e-2), f"{run}, {s} rows at {start}: {error:.1e}"
             if s == 1:
                 assert session.last_stats["dispatches"] <= 5
         start += s

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from executorch_webgpu.quantization import QuantizedLinear, QuantizedWeight
-from operators.helpers import Function, check, check_gpu
+from operators.helpers import WIDE, Function, check, check_gpu
 from torch import nn
 from torch.export import Dim
 
@@ -68,6 +68,42 @@ def test_long_sum(tmp_path):
     """K beyond the chunk that is staged at a time, and a team larger than a subgroup."""
     torch.manual_seed(3)
     check_gpu(tmp_path, quantized(8, 8192, 4, 64, True), calls([1, 9], 8192), (rows_dim(),), calls([8], 8192)[0])
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "scheme"),
+    [
+        (72, 256, (4, 32, False)),  # a last block beyond the rows that a workgroup takes
+        (520, 608, (4, 32, True)),  # more units than the teams' iterations divide
+        (8, 8192, (4, 64, True)),  # x staged in several chunks
+        (136, 192, (8, 0, True)),
+        (8, 9216, (4, 128, False)),
+    ],
+    ids=str,
+)
+def test_wide_gemv(tmp_path, n, k, scheme):
+    torch.manual_seed(5)
+    check(tmp_path, quantized(n, k, *scheme, bias=True), calls([1, 3], k), (rows_dim(4),), calls([3], k)[0], WIDE)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_wide_gate(tmp_path, scheme):
+    torch.manual_seed(6)
+    model = Gated(128, 320, scheme)
+    check(tmp_path, model, calls([1, 2], 128), (rows_dim(4),), calls([3], 128)[0], WIDE, max_dispatches=2)
+
+
+def test_wide_range(tmp_path):
+    """f16 arithmetic neither overflows with the largest values nor loses the smallest."""
+    torch.manual_seed(7)
+    norm = nn.Sequential(nn.RMSNorm(256, eps=1e-9), quantized(64, 256, 4, 32, True))
+    x = torch.randn(1, 1, 256)
+    check(tmp_path, norm, [(x * 1e4,), (x * 1e-3,)], runs=WIDE)
+    # one outlier, as activations before a down projection have them
+    x[0, 0, 17] = 4e4
+    layer = quantized(64, 256, 4, 32, True)
+    layer.weight.scale.mul_(1e-2)
+    check(tmp_path, layer, [(x,)], runs=WIDE)
 
 
 def test_large_and_zero(tmp_path):

@@ -154,7 +154,7 @@ class NativeSession {
                              const std::string& device, uintptr_t get_proc_address, const std::string& precision,
                              const std::string& activations, int threads, const std::string& max_tier,
                              uint64_t memory_cap, const std::string& disabled_passes, bool default_limits,
-                             nb::object progress) {
+                             bool wide_kernels, nb::object progress) {
     auto self = std::make_unique<NativeSession>();
     LoadOptions options;
     options.device = enumFrom<DeviceKind>("device", device, {{"webgpu", DeviceKind::webgpu}, {"cpu", DeviceKind::cpu}});
@@ -172,6 +172,7 @@ class NativeSession {
     options.threads = threads;
     options.memory_cap = memory_cap;
     options.disabled_passes = disabled_passes;
+    options.wide_kernels = wide_kernels;
     SessionConfig config;
     config.options = options;
     if (options.device == DeviceKind::webgpu) {
@@ -433,7 +434,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("tokens", &NativeGenerator::tokens);
   m.def("load", &NativeSession::load, nb::rv_policy::take_ownership, "path"_a, "data_files"_a, "device"_a,
         "get_proc_address"_a, "precision"_a, "activations"_a, "threads"_a, "max_tier"_a, "memory_cap"_a,
-        "disabled_passes"_a, "default_limits"_a, "progress"_a.none());
+        "disabled_passes"_a, "default_limits"_a, "wide_kernels"_a, "progress"_a.none());
   m.def(
       "check_adapter",
       [](uintptr_t get_proc_address) {

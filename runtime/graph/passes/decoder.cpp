@@ -35,9 +35,10 @@ bool fuseCacheWrite(const Graph& g, const GraphIndex& index, NodeEditor& editor,
                                                {kQkvHasNorm, kLinearHasNorm},
                                                {kQkvNormWeight, kLinearNormWeight},
                                                {kQkvNormEps, kLinearNormEps}};
-  constexpr std::pair<int, int> of_rope[] = {{kQkvTable, kRopeTable},   {kQkvStart, kRopeStart},
-                                             {kQkvKCache, kRopeKCache}, {kQkvVCache, kRopeVCache},
-                                             {kQkvHeads, kRopeHeads},   {kQkvKvHeads, kRopeKvHeads}};
+  constexpr std::pair<int, int> of_rope[] = {
+      {kQkvTable, kRopeTable},   {kQkvStart, kRopeStart}, {kQkvKCache, kRopeKCache},
+      {kQkvVCache, kRopeVCache}, {kQkvHeads, kRopeHeads}, {kQkvKvHeads, kRopeKvHeads},
+      {kQkvQNorm, kRopeQNorm},   {kQkvKNorm, kRopeKNorm}, {kQkvHeadEps, kRopeHeadEps}};
   for (const auto& [to, from] : of_linear) fused.args[size_t(to)] = linear->args[size_t(from)];
   for (const auto& [to, from] : of_rope) fused.args[size_t(to)] = rope.args[size_t(from)];
   editor.erase(index.producer(qkv));

@@ -12,8 +12,6 @@
 namespace etwgpu {
 namespace {
 
-constexpr double kDefaultRmsEps = 1.1920928955078125e-07;  // torch: eps None is that of float32
-
 bool isLinear(const Node& n) { return n.op == kFusedLinear && n.args.size() == kLinearArgCount; }
 
 std::string activationOf(const Node& n) {

@@ -38,6 +38,9 @@ void forEachTensorArg(const Node& node, F f) {
 /// A dimension argument counted from the end if negative.
 int64_t normalizedDim(int64_t dim, size_t rank);
 
+/// What torch takes for an RMS norm's eps of None: that of float32.
+inline constexpr double kDefaultRmsEps = 1.1920928955078125e-07;
+
 // ---- values --------------------------------------------------------------------------------------------------------
 /// A new view of the bytes of `of` with these dimensions.
 ValueId newAlias(Graph& graph, ValueId of, std::string name, std::vector<ExprId> dims);

@@ -7,6 +7,7 @@
 // with heads(y) = permute(view(y, [1, S, H, D]), [0, 2, 1, 3]) (a view where H or S is 1), pos = arange(S) + start, c,
 // s = table[pos][:, 0], [:, 1] and
 //   rotate(x) = cat([a c - b s, b c + a s], -1), a, b = halves of x.
+// An RMS norm of each query and key head before the rotation becomes part of it.
 // Where the weights cannot be joined, the three results are (cat).
 #include <algorithm>
 
@@ -17,10 +18,12 @@
 namespace etwgpu {
 namespace {
 
-/// The linear behind a head tensor [1, H, S, D].
+/// The linear behind a head tensor [1, H, S, D], and the norm of each head between them.
 struct Heads {
   int32_t linear = -1;
   int64_t heads = 0;
+  ValueId norm_weight = kNoValue;
+  double norm_eps = 0;
 };
 struct Rotated {
   ValueId table = kNoValue, positions = kNoValue;
@@ -53,7 +56,9 @@ class RopeMatcher {
 
     const auto hq = heads(q->source, q->readers), hk = heads(k->source, k->readers),
                hv = heads(tensorArg(vp, kStateIndexPutValue), {v_put});
-    if (!hq || !hk || !hv || hk->heads != hv->heads) return;
+    if (!hq || !hk || !hv || hk->heads != hv->heads || hv->norm_weight != kNoValue) return;
+    const bool normed = hq->norm_weight != kNoValue;
+    if (normed != (hk->norm_weight != kNoValue) || (normed && hq->norm_eps != hk->norm_eps)) return;
     const std::vector<ExprId> kd = g_.value(k_cache).dims;
     const ExprId width = kd[3];
     if (!g_.exprs.isConstant(kd[1], hk->heads) || g_.value(q_in).dims[3] != width) return;
@@ -71,7 +76,14 @@ class RopeMatcher {
                  k_cache,
                  v_cache,
                  IntArg{g_.exprs.constant(hq->heads)},
-                 IntArg{g_.exprs.constant(hk->heads)}};
+                 IntArg{g_.exprs.constant(hk->heads)},
+                 std::monostate{},
+                 std::monostate{},
+                 hq->norm_eps};
+    if (normed) {
+      rope.args[kRopeQNorm] = hq->norm_weight;
+      rope.args[kRopeKNorm] = hk->norm_weight;
+    }
     const ValueId out = newIntermediate(g_, DType::f32, g_.value(q_in).name + ".rope", g_.value(q_in).dims);
     rope.outputs = {out};
     editor_.insertBefore(attention, std::move(rope));  // nothing else touches the caches between the writes and here
@@ -116,22 +128,48 @@ class RopeMatcher {
 
   /// v [1, H, S, D], read by `readers` alone where no permute stands before them.
   std::optional<Heads> heads(ValueId v, const std::vector<int32_t>& readers) const {
-    const ValueId split = unswapped(v);  // [1, S, H, D], a view of [1, S, H · D]
+    ValueId split = unswapped(v);  // [1, S, H, D], a view of [1, S, H · D]
     if (split == kNoValue) return {};
+    Heads result;
+    bool alone = headsPermute(v) != nullptr;  // the permuted heads are read twice, the linear by its permute alone
+    if (const int32_t norm = index_.producer(split); norm >= 0 && headNorm(norm, result)) {
+      const ValueId normed = g_.storage(split);
+      if (alone ? !index_.usedOnce(normed) : !readBy(normed, readers)) return {};
+      split = tensorArg(g_.nodes[size_t(norm)], 0);
+      alone = true;
+    }
     const ValueId flat = g_.storage(split);
     const int32_t linear = index_.producer(flat);
     if (linear < 0 || g_.nodes[size_t(linear)].op != "aten.linear.default" || editor_.erased(linear)) return {};
-    // the permuted heads are read twice, the linear by its permute alone
-    const bool permuted = headsPermute(v) != nullptr;
-    const auto known = [&](int32_t user) { return std::find(readers.begin(), readers.end(), user) != readers.end(); };
-    const std::vector<int32_t>& users = index_.users(flat);
-    if (permuted ? !index_.usedOnce(flat) : index_.leavesGraph(flat) || !std::all_of(users.begin(), users.end(), known))
-      return {};
+    if (alone ? !index_.usedOnce(flat) : !readBy(flat, readers)) return {};
     const std::vector<ExprId>&d = g_.value(v).dims, &f = g_.value(flat).dims;
     const bool fits = d.size() == 4 && f.size() == 3 && g_.exprs.isConstant(d[0], 1) && d[0] == f[0] && d[2] == f[1] &&
                       g_.exprs.isConstant(d[1]) && g_.value(flat).dtype == DType::f32;
     if (!fits) return {};
-    return Heads{linear, g_.exprs.constantValue(d[1])};
+    result.linear = linear;
+    result.heads = g_.exprs.constantValue(d[1]);
+    return result;
+  }
+
+  bool readBy(ValueId v, const std::vector<int32_t>& readers) const {
+    const std::vector<int32_t>& users = index_.users(v);
+    return !index_.leavesGraph(v) && std::all_of(users.begin(), users.end(), [&](int32_t user) {
+      return std::find(readers.begin(), readers.end(), user) != readers.end();
+    });
+  }
+
+  /// Is the node an RMS norm with a weight over the last dimension of [1, S, H, D]?
+  bool headNorm(int32_t at, Heads& heads) const {
+    const Node& norm = g_.nodes[size_t(at)];
+    if (norm.op != "aten.rms_norm.default" || norm.args.size() < 3 || tensorArg(norm, 0) == kNoValue) return false;
+    const auto* shape = std::get_if<std::vector<IntArg>>(&norm.args[1]);
+    const ValueId weight = tensorArg(norm, 2);
+    if (!shape || shape->size() != 1 || weight == kNoValue || g_.value(tensorArg(norm, 0)).dims.size() != 4)
+      return false;
+    if (g_.value(g_.storage(weight)).kind != ValueKind::constant || g_.value(weight).dtype != DType::f32) return false;
+    heads.norm_weight = weight;
+    heads.norm_eps = isNoneArg(norm, 3) ? kDefaultRmsEps : numberArg(g_, norm, 3).value_or(kDefaultRmsEps);
+    return true;
   }
 
   /// x · table part: mul(slice of source, select of the table) in either order.

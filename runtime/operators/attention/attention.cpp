@@ -35,4 +35,32 @@ int64_t decodeWorkgroupBytes(int64_t group, int64_t head_dim) {
   return 4 * (group * head_dim + group * kDecodePositions + group * 16) + 16 * kDecodeInvocations;
 }
 
+WideDecode wideDecode(const WideProblem& p) {
+  WideDecode w;
+  const int64_t elements = p.half ? 8 : 4, halves = elements / 4;
+  const int64_t vectors = p.head_dim / elements;
+  if (p.head_dim % elements || p.group > 8 || p.subgroup < 8) return w;
+  int lanes = 1;
+  while (2 * lanes <= p.subgroup && 2 * lanes <= 32 && vectors % (2 * lanes) == 0) lanes *= 2;
+  w.lanes_of_position = lanes;
+  w.vectors_of_lane = int(vectors / lanes);
+  // queries and sums stay in registers
+  if (2 * 4 * halves * p.group * w.vectors_of_lane > 144) return w;
+  w.ahead = std::max(1, 4 / w.vectors_of_lane);
+  w.invocations = int(std::min<int64_t>(256, p.max_invocations));
+  const int64_t subgroups = w.invocations / p.subgroup, small = 8 * p.group * subgroups;
+  const auto sums = [&](int64_t heads) { return 4 * subgroups * heads * p.head_dim; };
+  const auto tile = [&](int64_t bytes) {
+    const int64_t most = std::min<int64_t>(bytes / (4 * p.group), p.part_positions);
+    return most - (most % 32 && most > 32 ? most % 32 : 0);
+  };
+  const int64_t room = p.max_workgroup_bytes - small;
+  w.together = tile(room - sums(p.group)) >= std::min<int64_t>(p.part_positions, 256);
+  const int64_t left = room - sums(w.together ? p.group : 1);
+  if (left < 4 * p.group * 32) return w;
+  w.tile = int(std::min<int64_t>(tile(left), 2048));
+  w.usable = w.tile >= 1;
+  return w;
+}
+
 }  // namespace etwgpu::attention

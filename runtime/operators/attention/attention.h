@@ -16,7 +16,7 @@
 
 namespace etwgpu::attention {
 
-enum class Role : uint8_t { rope, decode, combine, tiles };
+enum class Role : uint8_t { rope, decode_wide, decode, combine, tiles };
 struct Kernel {
   std::string_view name;
   Tier tier;
@@ -37,5 +37,23 @@ struct SplitSize {
 SplitSize splitSize(int64_t length, int64_t kv_heads, bool narrow);
 /// Bytes of workgroup memory of the decode kernel; above the device's limit the tile kernel decodes.
 int64_t decodeWorkgroupBytes(int64_t group, int64_t head_dim);
+
+/// The shape of decode_wide.wgsl; usable false where its registers or shuffles don't fit, and decode.wgsl serves.
+struct WideDecode {
+  bool usable = false;
+  int invocations = 256;
+  int lanes_of_position = 8, vectors_of_lane = 1;  // vectors of 16 bytes
+  int ahead = 4;                                   // positions in flight
+  int tile = 512;                                  // positions
+  bool together = true;
+};
+struct WideProblem {
+  int64_t group = 1, head_dim = 64;
+  bool half = false;             // the caches are f16
+  int64_t part_positions = 512;  // at most
+  int subgroup = 32;             // at least
+  int64_t max_invocations = 256, max_workgroup_bytes = 16384;
+};
+WideDecode wideDecode(const WideProblem& problem);
 
 }  // namespace etwgpu::attention

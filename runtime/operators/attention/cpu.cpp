@@ -6,6 +6,7 @@
 #include "runtime/operators/attention/cpu_attend.h"
 #include "runtime/operators/common/cpu_common.h"
 #include "runtime/operators/common/cpu_simd.h"
+#include "runtime/operators/normalization/cpu.h"
 
 namespace etwgpu {
 namespace cpu {
@@ -31,6 +32,30 @@ ETWGPU_KERNEL void rotate(const float* x, const float* table, int64_t h, float* 
   }
 }
 
+/// Norms one head: out = x · rsqrt(mean(x²) + eps) · weight.
+struct HeadNorm {
+  const float* weight = nullptr;
+  float eps = 0;
+};
+
+/// Norms and rotates one head; `normed` is room for it.
+void writeHead(const float* x, const float* table, int64_t h, const HeadNorm& norm, float* normed, float* out) {
+  if (norm.weight) {
+    rmsNormRow(x, norm.weight, norm.eps, normed, 2 * h);
+    x = normed;
+  }
+  rotate(x, table, h, out);
+}
+
+Status readHeadNorm(CpuCall& call, size_t weight, int64_t D, HeadNorm& norm) {
+  if (call.argCount() <= weight || call.isNone(weight)) return {};
+  const TensorView w = call.tensor(weight);
+  ETWGPU_TRY(requireF32("etwgpu.rope_cache_write", w, "a norm's weight"));
+  if (w.count() != D) return invalid("etwgpu.rope_cache_write: a norm's weight of another size");
+  norm = {w.as<const float>(), float(call.number(kRopeHeadEps))};
+  return {};
+}
+
 Status ropeCacheWrite(CpuCall& call) {
   const char* op = "etwgpu.rope_cache_write";
   const TensorView qkv = call.tensor(kRopeQkv), table = call.tensor(kRopeTable), start = call.tensor(kRopeStart),
@@ -47,14 +72,19 @@ Status ropeCacheWrite(CpuCall& call) {
     return invalid(std::string(op) + ": sizes don't fit");
   int64_t at = 0;
   ETWGPU_TRY(readStart(op, start, S, std::min(L, table.sizes[0]), at));
+  HeadNorm q_norm, k_norm;
+  ETWGPU_TRY(readHeadNorm(call, kRopeQNorm, D, q_norm));
+  ETWGPU_TRY(readHeadNorm(call, kRopeKNorm, D, k_norm));
   ETWGPU_ASSIGN(const TensorView out, call.output(0, {1, S, heads, D}));
   call.pool().parallelFor(S, rowGrain(qkv.sizes[2]), [&](int64_t b, int64_t e) {
+    std::vector<float> normed(size_t(q_norm.weight || k_norm.weight ? D : 0));
     for (int64_t s = b; s < e; ++s) {
       const float *row = qkv.as<float>() + s * qkv.sizes[2], *angles = table.as<float>() + (at + s) * D;
-      for (int64_t i = 0; i < heads; ++i) rotate(row + i * D, angles, h, out.as<float>() + (s * heads + i) * D);
+      for (int64_t i = 0; i < heads; ++i)
+        writeHead(row + i * D, angles, h, q_norm, normed.data(), out.as<float>() + (s * heads + i) * D);
       for (int64_t i = 0; i < kv_heads; ++i) {
         const int64_t position = (i * L + at + s) * D;
-        rotate(row + (heads + i) * D, angles, h, k_cache.as<float>() + position);
+        writeHead(row + (heads + i) * D, angles, h, k_norm, normed.data(), k_cache.as<float>() + position);
         std::memcpy(v_cache.as<float>() + position, row + (heads + kv_heads + i) * D, size_t(D) * sizeof(float));
       }
     }

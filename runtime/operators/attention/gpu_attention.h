@@ -60,6 +60,8 @@ Status describeCached(GpuPlanContext& c, const Cached& a, ValueId y);
 /// Rotation and cache write of etwgpu.rope_cache_write.
 struct CacheWrite {
   ValueId qkv = kNoValue, table = kNoValue, start = kNoValue, k = kNoValue, v = kNoValue, q = kNoValue;
+  ValueId q_norm = kNoValue, k_norm = kNoValue;  // weights of the heads' norms, both or neither
+  double head_eps = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0, length = 0;
 };
 /// Takes the shapes from the cache; fails where they are not constant.

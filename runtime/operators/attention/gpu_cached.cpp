@@ -18,6 +18,7 @@ Status checkCacheWrite(GpuPlanContext& c, ExprId heads, ExprId kv_heads, CacheWr
   w.kv_heads = *hk;
   w.head_dim = *d;
   w.length = *length;
+  if ((w.q_norm == kNoValue) != (w.k_norm == kNoValue)) return unsupported(c, "a norm of queries or keys alone");
   return {};
 }
 
@@ -42,8 +43,18 @@ Status describeCacheWrite(GpuPlanContext& c, const CacheWrite& w, int64_t min_ro
   b.param("kv_heads", x.constant(w.kv_heads));
   b.param("pairs", pairs);
   b.param("length", x.constant(w.length));
-  const ExprId all = x.mul(x.mul(rows, x.constant(w.heads + 2 * w.kv_heads)), pairs);
-  b.grid(foldedGrid(c, x.ceildiv(all, 64)));
+  const bool normed = w.q_norm != kNoValue;
+  b.flag("HEAD_NORM", normed);
+  const ExprId all = x.mul(rows, x.constant(w.heads + 2 * w.kv_heads));
+  if (normed) {
+    b.read("q_norm", w.q_norm, width);
+    b.read("k_norm", w.k_norm, width);
+    b.param("head_eps", w.head_eps);
+    b.subgroups(false);
+    b.define("WG", 64);
+  }
+  // a head of a row takes as many invocations as it has pairs, with a norm a workgroup
+  b.grid(foldedGrid(c, normed ? all : x.ceildiv(x.mul(all, pairs), 64)));
   if (min_rows > 1) b.when(rows, min_rows, INT64_MAX);
   return b.finish();
 }
@@ -100,24 +111,62 @@ Status describeCachedTiles(GpuPlanContext& c, const Cached& a, ValueId y, int64_
   return describeTiles(c, t, min_queries);
 }
 
+namespace {
+
+/// What only decode_wide.wgsl binds and defines; describeAny: decode.wgsl.
+void describeWide(DispatchBuilder& b, const GpuPlanContext& c, const Cached& a, const WideDecode& w, int subgroup) {
+  const bool half = gpuStorageType(c.graph, a.k, c.options.precision) == "f16";
+  b.bindTyped("k_cache", a.k, Access::read, half ? "vec4<u32>" : "vec4<f32>");
+  b.bindTyped("v_cache", a.v, Access::read, half ? "vec4<u32>" : "vec4<f32>");
+  b.subgroups(true);
+  b.define("WG", w.invocations);
+  b.define("LP", w.lanes_of_position);
+  b.define("VP", w.vectors_of_lane);
+  b.define("AHEAD", w.ahead);
+  b.define("HALVES", half ? 2 : 1);
+  b.define("TILE", w.tile);
+  b.flag("TOGETHER", w.together);
+  b.flag("FIXED", c.caps.subgroup_min == c.caps.subgroup_max);
+  b.define("LANES", subgroup);
+}
+
+void describeAny(DispatchBuilder& b, const Cached& a, bool subgroups) {
+  b.read("k_cache", a.k, 4);
+  b.read("v_cache", a.v, 4);
+  b.subgroups(subgroups);
+  b.define("LANES", subgroups ? 4 : 1);
+}
+
+}  // namespace
+
 Status describeDecode(GpuPlanContext& c, const Cached& a, Partials& out) {
   auto& x = c.exprs;
-  out.size = splitSize(a.length, a.kv_heads, c.caps.narrow());
+  out.size = splitSize(a.length, a.kv_heads, c.narrow());
   const ExprId parts = x.constant(out.size.parts), heads = x.constant(a.heads);
   out.o = c.newScratch(DType::f32, {heads, parts, x.constant(a.head_dim)});
   out.ml = c.newScratch(DType::i32, {heads, parts, x.constant(2)});  // 4 bytes an element under every precision
+  const int subgroup = int(std::max<uint32_t>(c.caps.subgroup_min, 4));
+  WideProblem problem{a.group(), a.head_dim, gpuStorageType(c.graph, a.k, c.options.precision) == "f16"};
+  problem.part_positions = std::max<int64_t>((a.length + out.size.parts - 1) / out.size.parts, out.size.positions);
+  problem.subgroup = subgroup;
+  problem.max_invocations = c.caps.max_invocations;
+  problem.max_workgroup_bytes = c.caps.max_workgroup_bytes;
+  const WideDecode w = wideDecode(problem);
+  const bool wide = w.usable && c.useSubgroups() && !c.narrow();
   const bool subgroups = c.useSubgroups() && a.head_dim % 16 == 0;
-  const Kernel* kernel = choose(Role::decode, subgroups ? Tier::subgroups : Tier::baseline);
-  DispatchBuilder b(c, "attention/decode.wgsl", {});
+  const Kernel* kernel =
+      choose(wide ? Role::decode_wide : Role::decode, subgroups || wide ? Tier::subgroups : Tier::baseline);
+  DispatchBuilder b(c, wide ? "attention/decode_wide.wgsl" : "attention/decode.wgsl", {});
   b.rename(nameOf(b, out.o, *kernel));
   b.read("q", a.q, 4);
-  b.read("k_cache", a.k, 4);
-  b.read("v_cache", a.v, 4);
+  if (wide) {
+    describeWide(b, c, a, w, subgroup);
+  } else {
+    describeAny(b, a, subgroups);
+  }
   b.read("start", a.start);
   b.bind("partial_o", out.o, Access::read_write, 4);
   b.bindTyped("partial_ml", out.ml, Access::read_write, "vec2<f32>");
-  b.subgroups(kernel->tier == Tier::subgroups);
-  b.define("LANES", kernel->tier == Tier::subgroups ? 4 : 1);
   b.define("GROUP", a.group());
   b.define("D", a.head_dim);
   b.define("STORE", vectorType(b.storage(out.o), 4));
@@ -177,6 +226,9 @@ Status planRopeCacheWrite(GpuPlanContext& c) {
   w.k = a.value(kRopeKCache);
   w.v = a.value(kRopeVCache);
   w.q = a.output();
+  w.q_norm = a.value(kRopeQNorm);
+  w.k_norm = a.value(kRopeKNorm);
+  w.head_eps = a.number(kRopeHeadEps, 0);
   ETWGPU_TRY(checkCacheWrite(c, a.integer(kRopeHeads), a.integer(kRopeKvHeads), w));
   return describeCacheWrite(c, w, 1);
 }

@@ -63,9 +63,11 @@ Status runParts(CpuCall& call, std::string_view first_op, std::vector<int> first
 
 Status qkvCacheWrite(CpuCall& call) {
   constexpr int none = PartCall::kNone;
-  return runParts(
-      call, kFusedLinear, {kQkvX, kQkvWeight, kQkvBias, none, kQkvHasNorm, kQkvNormWeight, kQkvNormEps, none, none},
-      kRopeCacheWrite, {PartCall::kResult, kQkvTable, kQkvStart, kQkvKCache, kQkvVCache, kQkvHeads, kQkvKvHeads});
+  return runParts(call, kFusedLinear,
+                  {kQkvX, kQkvWeight, kQkvBias, none, kQkvHasNorm, kQkvNormWeight, kQkvNormEps, none, none},
+                  kRopeCacheWrite,
+                  {PartCall::kResult, kQkvTable, kQkvStart, kQkvKCache, kQkvVCache, kQkvHeads, kQkvKvHeads, kQkvQNorm,
+                   kQkvKNorm, kQkvHeadEps});
 }
 
 Status attentionLinear(CpuCall& call) {

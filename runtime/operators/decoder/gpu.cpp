@@ -19,6 +19,9 @@ Status planQkvCacheWrite(GpuPlanContext& c) {
   w.k = a.value(kQkvKCache);
   w.v = a.value(kQkvVCache);
   w.q = a.output();
+  w.q_norm = a.value(kQkvQNorm);
+  w.k_norm = a.value(kQkvKNorm);
+  w.head_eps = a.number(kQkvHeadEps, 0);
   ETWGPU_TRY(checkCacheWrite(c, a.integer(kQkvHeads), a.integer(kQkvKvHeads), w));
   Linear l;
   l.x = a.value(kQkvX);

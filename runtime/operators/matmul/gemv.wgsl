@@ -9,7 +9,7 @@
 ${HEADER}
 #include "common/quant.wgsl"
 #include "matmul/gemv_output.wgsl"
-#if NORM
+#if NORM || HEAD_NORM
 #include "common/reduce.wgsl"
 #endif
 
@@ -36,8 +36,9 @@ fn stage(row: u32, chunk: u32, count: u32, li: u32) -> f32 {
 #if WEIGHTS == int4
   for (var i = li; i < count / 8u; i += ${WG}u) {
     let at = chunk / 4u + 2u * i;
-    var e = loadX(row, at);
-    var f = loadX(row, at + 1u);
+    let eight = loadEight(row, chunk / 8u + i);
+    var e = eight.low;
+    var f = eight.high;
     squares += dot(e, e) + dot(f, f);
 #if NORM
     e *= normWeight(at);
@@ -180,25 +181,37 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   let parts = 1u;
   let stride = ${TEAM}u;
 #endif
-#if ROPE
-  let index = column0 / 4u + li / 4u;  // of four rotary pairs
-  if (li >= kRows || index >= params.n / 8u) { return; }
-#else
   let column = column0 + li;
-  if (li >= kRows || column >= params.n) { return; }
+#if ROPE
+  const rows_of_column = 2u;
+#else
+  const rows_of_column = 1u;
 #endif
+#if !HEAD_NORM
+  if (li >= kRows || column >= params.n / rows_of_column) { return; }
+#endif
+  let slot = min(li / 4u, kRows / 4u - 1u);
   var z = 0.0;
-  for (var i = 0u; i < parts; i++) { z += staged[(li / 4u) * stride + i][li % 4u]; }
+  for (var i = 0u; i < parts; i++) { z += staged[slot * stride + i][li % 4u]; }
   z *= scale;
 #if GLU || ROPE
   var second = 0.0;
-  for (var i = 0u; i < parts; i++) { second += staged[(li / 4u + kTeams / 2u) * stride + i][li % 4u]; }
+  for (var i = 0u; i < parts; i++) { second += staged[(slot + kTeams / 2u) * stride + i][li % 4u]; }
   second *= scale;
 #else
   let second = 0.0;
 #endif
 #if ROPE
-  finishPair(index, li % 4u, z, second);
+  let index = column0 / 4u + slot;  // of four rotary pairs
+  let pair = pairOf(index, li % 4u, z, second);
+#if HEAD_NORM
+  // the workgroup's rows are a head's
+  let head_squares = workgroupSum(select(0.0, dot(pair, pair), li < kRows), li, sg_size);
+  if (li >= kRows) { return; }
+#else
+  const head_squares = 0.0;
+#endif
+  finishPair(index, li % 4u, pair, head_squares);
 #else
   finish(row, column, z, second);
 #endif

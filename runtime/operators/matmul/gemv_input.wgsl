@@ -1,27 +1,47 @@
 // The vector that a GEMV multiplies: loadX(row, i) and the norm's weight normWeight(i), four elements from 4 i on.
-// With COMBINE it is the attention's result (one row): partial_o [Hq, PARTS, D], partial_ml [Hq, PARTS, 2] as
+// loadEight: eight, from 8 u on. With COMBINE it is the attention's result (one row): partial_o [Hq, PARTS, D], partial_ml [Hq, PARTS, 2] as
 // attention/decode.wgsl writes them; empty parts, which are the last, have the sum 0.
 // Parameters: k. Defines: VEC4, NORM, NORM_WEIGHT, COMBINE, and for COMBINE PARTS, HEAD_DIM.
+struct Eight {
+  low: vec4f,
+  high: vec4f,
+}
 #if COMBINE
-fn loadX(row: u32, i: u32) -> vec4f {
+// Elements 8 u to 8 u + 7, which lie in one head. Four parts are read at once, or all of them: loads do not wait for one another.
+fn loadEight(row: u32, u: u32) -> Eight {
   const d4 = ${HEAD_DIM}u / 4u;
-  let first = i / d4 * ${PARTS}u;
+  let first = 2u * u / d4 * ${PARTS}u;
+  let column = 2u * u % d4;
+#for p 0 PARTS
+  let part${p} = partial_ml[first + ${p}u];
+#endfor
   var m = -1e30;
-  for (var p = 0u; p < ${PARTS}u; p++) {
-    let part = partial_ml[first + p];
-    if (part.y == 0.0) { break; }
-    m = max(m, part.x);
-  }
+#for p 0 PARTS
+  m = max(m, part${p}.x);
+#endfor
   var l = 0.0;
-  var o = vec4f();
-  for (var p = 0u; p < ${PARTS}u; p++) {
-    let part = partial_ml[first + p];
-    if (part.y == 0.0) { break; }
-    let e = exp(part.x - m) * part.y;
-    l += e;
-    o += e * vec4f(partial_o[(first + p) * d4 + i % d4]);
+#for p 0 PARTS
+  let e${p} = exp(part${p}.x - m) * part${p}.y;
+  l += e${p};
+#endfor
+  var o = Eight();
+#for p 0 PARTS
+#if p == 4
+  if (part4.y != 0.0) {
+#endif
+  let at${p} = (first + ${p}u) * d4 + column;
+  o.low += e${p} * vec4f(partial_o[at${p}]);
+  o.high += e${p} * vec4f(partial_o[at${p} + 1u]);
+#endfor
+#if 5 <= PARTS
   }
-  return select(o / l, vec4f(), l == 0.0);
+#endif
+  let scale = select(1.0 / l, 0.0, l == 0.0);
+  return Eight(o.low * scale, o.high * scale);
+}
+fn loadX(row: u32, i: u32) -> vec4f {
+  let eight = loadEight(row, i / 2u);
+  return select(eight.low, eight.high, (i & 1u) == 1u);
 }
 #else
 fn loadX(row: u32, i: u32) -> vec4f {  // k = 4 i …
@@ -36,6 +56,7 @@ fn loadX(row: u32, i: u32) -> vec4f {  // k = 4 i …
   return v;
 #endif
 }
+fn loadEight(row: u32, u: u32) -> Eight { return Eight(loadX(row, 2u * u), loadX(row, 2u * u + 1u)); }
 #endif
 fn normWeight(i: u32) -> vec4f {
 #if NORM_WEIGHT

@@ -1,8 +1,8 @@
 // What a GEMV does with its sums. finish(row, column, z, up): bias, activation, gate, residual, y. With ROPE instead
-// finishPair: a rotary pair of a query or key head is rotated, keys and values go into the caches (fused_ops.h:
-// etwgpu.qkv_cache_write).
-// Parameters: n, n0, n_total. Defines: WEIGHTS, BIAS, GLU, RESIDUAL, ACTIVATION, STORE, ROPE, and for ROPE HEADS, KV_HEADS,
-// HEAD_DIM, LENGTH (positions of the cache), STORE_K (element type of the caches).
+// pairOf and finishPair: a rotary pair of a query or key head is normed (HEAD_NORM) and rotated, keys and values go into the caches
+// (fused_ops.h: etwgpu.qkv_cache_write).
+// Parameters: n, n0, n_total, head_eps. Defines: WEIGHTS, BIAS, GLU, RESIDUAL, ACTIVATION, STORE, ROPE, and for ROPE HEAD_NORM, HEADS,
+// KV_HEADS, HEAD_DIM, LENGTH (positions of the cache), STORE_K (element type of the caches).
 #include "common/activation.wgsl"
 
 #include "matmul/gemv_constants.wgsl"
@@ -13,21 +13,37 @@ fn pairRow(index: u32) -> u32 {
   const per_head = ${HEAD_DIM}u / 8u;
   return index / per_head * ${HEAD_DIM}u + index % per_head * 4u;
 }
-// Pair r of the index-th four, of which the sums are low and high.
-fn finishPair(index: u32, r: u32, low: f32, high: f32) {
+// Pair r of the index-th four as the product gives it, of which the sums are low and high.
+fn pairOf(index: u32, r: u32, low: f32, high: f32) -> vec2f {
+  var pair = vec2f(low, high);
+#if WEIGHTS == int8 || BIAS
+  let row = pairRow(index) + r;
+#endif
+#if WEIGHTS == int8
+  pair *= vec2f(rowScale(row), rowScale(row + ${HEAD_DIM}u / 2u));
+#endif
+#if BIAS
+  pair += vec2f(f32(bias[row]), f32(bias[row + ${HEAD_DIM}u / 2u]));
+#endif
+  return pair;
+}
+// The pair's rotation and its place. squares: of all elements of its head.
+fn finishPair(index: u32, r: u32, pair: vec2f, squares: f32) {
   const half = ${HEAD_DIM}u / 2u;
   let row = pairRow(index) + r;
   let head = row / ${HEAD_DIM}u;
   let i = row % ${HEAD_DIM}u;
-  var a = low;
-  var b = high;
-#if WEIGHTS == int8
-  a *= rowScale(row);
-  b *= rowScale(row + half);
-#endif
-#if BIAS
-  a += f32(bias[row]);
-  b += f32(bias[row + half]);
+  var a = pair.x;
+  var b = pair.y;
+#if HEAD_NORM
+  let scale = inverseSqrt(squares / f32(${HEAD_DIM}) + params.head_eps);
+  if (head < ${HEADS}u) {
+    a *= scale * f32(q_norm[i]);
+    b *= scale * f32(q_norm[i + half]);
+  } else if (head < ${HEADS}u + ${KV_HEADS}u) {
+    a *= scale * f32(k_norm[i]);
+    b *= scale * f32(k_norm[i + half]);
+  }
 #endif
   let position = u32(start[0]);
   if (head < ${HEADS}u + ${KV_HEADS}u) {

@@ -12,9 +12,12 @@ bool mergesConstants(const GpuPlanContext& c, const Linear& l, const PartOfColum
          gpuBytes(c.graph, l.weight, c.options.precision) <= c.caps.max_binding_bytes;
 }
 
+bool hasHeadNorm(const Linear& l) { return l.cache_write && l.cache_write->q_norm != kNoValue; }
+
 void describeFusion(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l) {
   b.flag("COMBINE", l.partials != nullptr);
   b.flag("ROPE", l.cache_write != nullptr);
+  b.flag("HEAD_NORM", hasHeadNorm(l));
   if (l.partials || l.cache_write) b.define("HEAD_DIM", l.head_dim);
   if (l.partials) b.define("PARTS", l.partials->size.parts);
   if (!l.cache_write) return;
@@ -27,37 +30,98 @@ void describeFusion(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l
   b.define("KV_HEADS", w.kv_heads);
   b.define("LENGTH", w.length);
   b.define("STORE_K", std::string(gpuStorageType(c.graph, w.k, c.options.precision)));
+  if (w.q_norm == kNoValue) return;
+  b.read("q_norm", w.q_norm);
+  b.read("k_norm", w.k_norm);
+  b.param("head_eps", w.head_eps);
+}
+
+/// The kernel for subgroups of 16 lanes and more, with quantised weights.
+bool isWide(const GpuPlanContext& c, const Linear& l) {
+  return l.weights != Weights::plain && c.useSubgroups() && !c.narrow();
+}
+
+RowPairs pairsOf(const Linear& l) { return l.glu ? RowPairs::gate : l.cache_write ? RowPairs::rotary : RowPairs::none; }
+
+int64_t describeWide(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l) {
+  const bool fixed = c.caps.subgroup_min == c.caps.subgroup_max;
+  GemvProblem p;
+  p.n = l.rows_w;
+  p.k = l.k;
+  p.weights = l.weights;
+  p.half = c.options.precision == Precision::f16;
+  p.pairs = pairsOf(l);
+  p.workgroup_rows = hasHeadNorm(l) ? l.head_dim : 0;
+  p.affine = l.weights == Weights::int4 && !l.quantization.symmetric;
+  p.lanes = fixed ? int(c.caps.subgroup_max) : 32;
+  p.max_invocations = c.caps.max_invocations;
+  p.max_workgroup_bytes = c.caps.max_workgroup_bytes;
+  GemvShape g = gemvShape(p);
+  // f16 needs the norm's scale before the first chunk is staged
+  if (p.half && l.norm && g.chunks > 1) {
+    p.half = false;
+    g = gemvShape(p);
+  }
+  b.subgroups(true);
+  b.define("MATH", p.half ? "f16" : "f32");
+  b.define("LANES", g.lanes);
+  b.define("S", g.s);
+  b.define("T", g.t);
+  b.define("BLOCKS", g.blocks);
+  b.define("AHEAD", g.ahead);
+  b.define("ITERATIONS", g.iterations);
+  b.define("CHUNKS", g.chunks);
+  b.define("PER", g.perInvocation());
+  b.define("UNITS", l.k / (l.weights == Weights::int4 ? 8 : 4));
+  b.flag("PAIRED", g.paired);
+  b.flag("FIXED", fixed);
+  b.define("WIDTHS", g.lanes / int(std::clamp<uint32_t>(c.caps.subgroup_min, 4, 32)));
+  return g.rows();
+}
+
+int64_t describeAny(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l, const Kernel& kernel) {
+  const bool pairs = pairsOf(l) != RowPairs::none;
+  GemvSize size = gemvSize({l.rows_w, l.k, l.weights, pairs, c.narrow()});
+  if (hasHeadNorm(l)) {
+    const int teams = int(l.head_dim / 4);
+    size.team = std::max(std::min(size.team, 256 / teams), 1);
+    size.invocations = size.team * teams;
+  }
+  b.define("WG", size.invocations);
+  b.define("TEAM", size.team);
+  b.define("UNIT", l.weights == Weights::int4 ? 8 : l.k % 4 == 0 ? 4 : 1);
+  b.subgroups(kernel.tier == Tier::subgroups);
+  return size.rows(false);
 }
 
 }  // namespace
 
 bool canFuse(const GpuPlanContext& c, const Linear& l) {
   if (l.head_dim % 8 != 0) return false;  // a block of four rows holds four whole pairs; a unit of x lies in one head
+  // a workgroup owns a head, and has a power of two of invocations
+  if (hasHeadNorm(l) && (l.head_dim & (l.head_dim - 1)) != 0) return false;
   const bool merged = mergesConstants(c, l, {0, l.n});
   const int weights = l.weights == Weights::plain || merged ? 1 : 2;
   const int buffers = weights + (l.partials ? 2 : 1) + (l.norm_weight != kNoValue) + (l.bias != kNoValue) +
-                      (l.residual != kNoValue) + 1 + (l.cache_write ? 4 : 0);
+                      (l.residual != kNoValue) + 1 + (l.cache_write ? 4 : 0) + (hasHeadNorm(l) ? 2 : 0);
   std::vector<PartOfColumns> parts;
   return buffers <= int(c.caps.max_storage_buffers) && splitColumns(c, l, parts).ok() && parts.size() == 1;
 }
 
 Status planGemv(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, int64_t min_rows, int64_t max_rows) {
-  const Kernel* kernel = choose(l.weights, Shape::gemv, c.useSubgroups() ? Tier::subgroups : Tier::baseline);
-  const bool merged = mergesConstants(c, l, part), pairs = l.glu || l.cache_write;
-  DispatchBuilder b(c, "matmul/gemv.wgsl", {});
+  const Tier tier = c.useSubgroups() ? Tier::subgroups : Tier::baseline;
+  const bool merged = mergesConstants(c, l, part), wide = isWide(c, l);
+  const Kernel* kernel = choose(l.weights, wide ? Shape::gemv_wide : Shape::gemv, tier);
+  DispatchBuilder b(c, wide ? "matmul/gemv_wide.wgsl" : "matmul/gemv.wgsl", {});
   describeCommon(b, c, l, *kernel, part, merged);
   describeFusion(b, c, l);
   b.flag("MERGED", merged);
   if (merged) b.param("constants_at", c.exprs.constant(int64_t(l.quantization.constants_offset / 16)));
   b.rename(kernelName(b, l, *kernel) + (l.partials ? "_combine" : "") + (l.cache_write ? "_rope" : ""));
-  const GemvSize size = gemvSize({l.rows_w, l.k, l.weights, pairs, c.caps.narrow()});
-  b.define("WG", size.invocations);
-  b.define("TEAM", size.team);
-  b.define("UNIT", l.weights == Weights::int4 ? 8 : l.k % 4 == 0 ? 4 : 1);
-  b.subgroups(kernel->tier == Tier::subgroups);
-  // rows of W, of which a pair's are two: columns of y with a gate
-  const int64_t columns = l.cache_write ? part.count / 2 : part.count;
-  b.grid(c.exprs.ceildiv(c.exprs.constant(columns), size.rows(pairs)), l.m);
+  // rows of W a workgroup serves, and there are; a gate has two for a column of y
+  const int64_t rows = wide ? describeWide(b, c, l) : describeAny(b, c, l, *kernel);
+  const int64_t all = l.glu ? 2 * part.count : part.count;
+  b.grid(c.exprs.ceildiv(c.exprs.constant(all), rows), l.m);
   b.when(l.m, min_rows, max_rows);
   return b.finish();
 }

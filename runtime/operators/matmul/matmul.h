@@ -17,7 +17,7 @@ namespace etwgpu::matmul {
 
 /// plain: [N, K] f32; transposed: [K, N] f32 (aten.mm); int4, int8: packing R4 of [N, K].
 enum class Weights : uint8_t { plain, transposed, int4, int8 };
-enum class Shape : uint8_t { gemv, gemm };
+enum class Shape : uint8_t { gemv_wide, gemv, gemm };
 
 struct Kernel {
   std::string_view name;
@@ -53,6 +53,37 @@ struct GemvSize {
   int rows(bool glu) const { return invocations / team * 4 / (glu ? 2 : 1); }
 };
 GemvSize gemvSize(const Problem& problem);
+
+/// The shape of a GEMV of gemv_wide.wgsl. A workgroup is s x t teams of `lanes` invocations: the s of a set split K, a
+/// team sums `blocks` blocks of four rows of W.
+struct GemvShape {
+  int lanes = 32, s = 1, t = 8, blocks = 1;
+  int ahead = 1;        // iterations of a team whose weights are loaded before x is staged
+  bool paired = false;  // a gate's or rotary pair's two blocks belong to one team, not to the two halves of the teams
+  // from the above and K:
+  int iterations = 1, chunks = 1;  // of a team and chunk; chunks of x that are staged one after the other
+  int invocations() const { return lanes * s * t; }
+  int rows() const { return 4 * t * blocks; }  // of W
+  int chunkUnits() const { return lanes * s * iterations; }
+  int perInvocation() const { return (chunkUnits() + invocations() - 1) / invocations(); }  // units staged, of a chunk
+  friend bool operator==(const GemvShape&, const GemvShape&) = default;
+};
+enum class RowPairs : uint8_t { none, gate, rotary };
+/// What a shape depends on.
+struct GemvProblem {
+  int64_t n = 0, k = 0;  // rows of W, columns
+  Weights weights = Weights::int4;
+  bool half = false;  // f16 arithmetic
+  RowPairs pairs = RowPairs::none;
+  bool affine = false;
+  int lanes = 32;              // of a team
+  int64_t workgroup_rows = 0;  // exactly so many rows of W (a head, a power of two) belong to a workgroup; 0: any
+  int64_t max_invocations = 256, max_workgroup_bytes = 16384;
+};
+/// The best known shape: the table of matmul.cpp, made to fit the problem and the limits.
+GemvShape gemvShape(const GemvProblem& problem);
+/// Bytes of workgroup memory of gemv_wide.wgsl.
+int64_t gemvWorkgroupBytes(const GemvProblem& problem, const GemvShape& shape);
 
 /// A workgroup computes tile_m x tile_n of the product, each invocation per_m rows x 8 columns.
 struct GemmSize {
