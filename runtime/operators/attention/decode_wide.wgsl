@@ -5,6 +5,9 @@
 // Parameters and results as decode.wgsl. Defines: GROUP, D, WG, LP, VP, AHEAD, HALVES, TILE (positions), TOGETHER (the heads' sums over
 // subgroups meet at once: more workgroup memory, fewer barriers), STORE, FIXED, LANES (subgroup size; not FIXED: at least).
 ${HEADER}
+#if !SUBGROUPS
+needs: subgroups are needed
+#endif
 const kD4 = ${D}u / 4u;
 const kVectors = ${LP}u * ${VP}u;      // of a position
 const kGroups = ${WG}u / ${LP}u;       // positions at a time

@@ -11,6 +11,9 @@
 // (units an invocation stages, of a chunk), MATH = f16 | f32, FIXED (LANES is the subgroup size), WIDTHS (else: parts of a team at
 // most), PAIRED.
 ${HEADER}
+#if !SUBGROUPS
+needs: subgroups are needed
+#endif
 #include "common/quant.wgsl"
 #include "matmul/gemv_output.wgsl"
 #include "matmul/gemv_input.wgsl"
@@ -225,7 +228,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
 #if NORM && MATH == f16
     workgroupBarrier();
     var total = 0.0;
-    for (var i = 0u; i < kThreads / sg; i++) { total += squares_of[i]; }
+    for (var i = 0u; i < (kThreads + sg - 1u) / sg; i++) { total += squares_of[i]; }
     let range = kRange * inverseSqrt(total / f32(${UNITS}u * kUnit) + params.eps);
 #else
     const range = kRange;
@@ -286,7 +289,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   workgroupBarrier();
 #if NORM && MATH == f32
   var total = 0.0;
-  for (var i = 0u; i < kThreads / sg; i++) { total += squares_of[i]; }
+  for (var i = 0u; i < (kThreads + sg - 1u) / sg; i++) { total += squares_of[i]; }
   let scale = inverseSqrt(total / f32(${UNITS}u * kUnit) + params.eps);
 #else
   const scale = 1.0 / kRange;
@@ -330,7 +333,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
     let own_squares = subgroupAdd(select(0.0, dot(pair, pair), li < rows));
     if (li % sg == 0u) { head_squares_of[li / sg] = own_squares; }
     workgroupBarrier();
-    for (var p = 0u; p < kThreads / sg; p++) { head_squares += head_squares_of[p]; }
+    for (var p = 0u; p < (kThreads + sg - 1u) / sg; p++) { head_squares += head_squares_of[p]; }
     if (li >= rows) { return; }
 #endif
     finishPair(column / 4u, i % 4u, pair, head_squares);

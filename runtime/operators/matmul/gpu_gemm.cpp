@@ -141,7 +141,7 @@ namespace matmul {
 
 Status planGemm(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, int64_t min_rows) {
   const Bounds m = c.exprs.bounds(l.m);
-  const int64_t large_from = c.caps.narrow() ? INT64_MAX : kLargeTileMinRows;
+  const int64_t large_from = c.narrow() ? INT64_MAX : kLargeTileMinRows;
   if (m.min < large_from) ETWGPU_TRY(describeGemm(c, l, part, false, min_rows, large_from - 1));
   if (m.max >= large_from) ETWGPU_TRY(describeGemm(c, l, part, true, large_from, INT64_MAX));
   return {};
