@@ -55,12 +55,12 @@ def test_python_and_commands(folder):
     assert "array(" in outputs[1] and outputs[2] == "The capital of France is Paris.\n"
     count = 0
     for program, *words in commands():
-        if program == "executorch-webgpu" and words[0] in ("inspect", "run"):
-            devices = ["--device", "cpu"] if words[0] == "run" else []
+        if program == "executorch-webgpu" and words[0] in ("inspect", "run", "profile"):
+            devices = [] if words[0] == "inspect" else ["--device", "cpu"]
             output = run([sys.executable, "-m", "executorch_webgpu.cli", *words, *devices], folder)
-            assert ("Paris" if words[0] == "run" else "WebGPUBackend") in output
+            assert {"inspect": "WebGPUBackend", "run": "Paris", "profile": "dispatches"}[words[0]] in output
             count += 1
-    assert count == 3
+    assert count == 4
 
 
 def test_export_commands_are_accepted():
