@@ -7,7 +7,6 @@ cd "$(dirname "$0")/.."
 models=$ETWGPU_CACHE/models
 mkdir -p "$models"
 exec 8>"$models/.lock"
-flock 8 # suites run side by side, and other checkouts share the cache
 # a model is up to date while nothing has changed of what makes it
 stamp=$(git ls-files --cached --others --exclude-standard 'python/*.py' schema | grep -vE '/(runtime|native|generation|text|inspect|cli|errors|evaluation)[.]py' | sort | xargs cat | sha256sum | cut -d' ' -f1)
 # the last one has the logits of all positions, for tests of accuracy: `models.sh --demo` leaves it out
@@ -23,9 +22,13 @@ for name in "${names[@]}"; do
     continue
   fi
   echo "models: exporting $name"
-  rm -rf "$folder.partial"
-  python -m executorch_webgpu.cli export "$recipe" "${options[@]}" --out "$folder.partial"
-  echo "$stamp" >"$folder.partial/.stamp"
+  partial=$folder.partial.$$ # another checkout may be exporting, too
+  trap 'rm -rf "$partial"' EXIT
+  python -m executorch_webgpu.cli export "$recipe" "${options[@]}" --out "$partial" 8>&-
+  echo "$stamp" >"$partial/.stamp"
+  # only a finished folder gets its name
+  flock 8
   rm -rf "$folder"
-  mv "$folder.partial" "$folder" # only a finished folder gets its name
+  mv "$partial" "$folder"
+  flock -u 8
 done
