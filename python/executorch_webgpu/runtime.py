@@ -171,6 +171,7 @@ def load(
     disable_passes: str | None = None,
     default_limits: bool = False,
     wide_kernels: bool = False,
+    emulate_matrices: int = 0,
     progress: Callable[[int, int], bool | None] | None = None,
 ) -> Session:
     """Loads a program.
@@ -181,7 +182,8 @@ def load(
     highest tier of GPU kernels, "baseline", "f16", "subgroups" or "subgroup_matrix". memory_cap: refuse programs that
     need more bytes. disable_passes: names of graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits:
     WebGPU's default limits even where the device offers more. wide_kernels: the kernels for large GPUs on software adapters
-    too (for tests). progress: called with bytes read and their total; returning False cancels.
+    too (for tests). emulate_matrices: 8 or 16, for tests: subgroup matrices of that size in plain WGSL. progress: called
+    with bytes read and their total; returning False cancels.
 
     Raises a subclass of ExecuTorchWebGPUError.
     """
@@ -204,6 +206,7 @@ def load(
         disable_passes,
         default_limits,
         wide_kernels,
+        emulate_matrices,
         progress,
     )
     return Session(native, device)

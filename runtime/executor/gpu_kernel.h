@@ -20,7 +20,9 @@ struct GpuCapabilities {
   bool f16 = false;  // shader-f16
   bool subgroups = false;
   uint32_t subgroup_min = 0, subgroup_max = 0;
+  /// Matrices of subgroups of 32: f16 x f16 summed in f32, matrix_size (8 or 16) in all three dimensions.
   bool subgroup_matrix = false;
+  uint32_t matrix_size = 0;
   uint32_t max_invocations = 256;
   uint32_t max_workgroup_bytes = 16384;
   uint32_t max_storage_buffers = 8;
@@ -112,6 +114,8 @@ class GpuPlanContext {
   bool tierAllowed(Tier t) const { return t <= options.max_tier; }
   /// See GpuCapabilities::narrow; tests ask for the other kernels there too.
   bool narrow() const { return caps.narrow() && !options.wide_kernels; }
+  bool useF16() const { return caps.f16 && tierAllowed(Tier::f16); }
+  bool useSubgroupMatrix() const { return caps.subgroup_matrix && tierAllowed(Tier::subgroup_matrix); }
   bool useSubgroups() const { return caps.subgroups && tierAllowed(Tier::subgroups); }
 };
 /// Describes the node's dispatches. Pure: same graph, capabilities and options, same result. Fails with

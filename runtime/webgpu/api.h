@@ -77,13 +77,18 @@ namespace wg {
 #ifdef __EMSCRIPTEN__
 #define X(name) inline constexpr auto name = &wgpu##name;
 ETWGPU_WEBGPU_FUNCTIONS(X)
+#ifndef ETWGPU_USE_EMDAWNWEBGPU
+X(AdapterPropertiesSubgroupMatrixConfigsFreeMembers)
+#endif
 #undef X
 // There are no events to process in a browser: callbacks come from its event loop.
 inline constexpr auto kCallbackMode = WGPUCallbackMode_AllowSpontaneous;
 #else
 #define X(name) inline WGPUProc##name name = nullptr;
 ETWGPU_WEBGPU_FUNCTIONS(X)
-X(DeviceForceLoss)  // Dawn's, for tests; may be missing
+// Dawn's, which may be missing: for tests, and for an experimental feature.
+X(DeviceForceLoss)
+X(AdapterPropertiesSubgroupMatrixConfigsFreeMembers)
 #undef X
 inline constexpr auto kCallbackMode = WGPUCallbackMode_AllowProcessEvents;
 #endif

@@ -25,7 +25,10 @@ Status fillTable(const Lookup& lookup) {
   if (!wg::name && !missing) missing = "wgpu" #name;
   ETWGPU_WEBGPU_FUNCTIONS(X)
 #undef X
-  wg::DeviceForceLoss = reinterpret_cast<WGPUProcDeviceForceLoss>(lookup("wgpuDeviceForceLoss"));
+#define X(name) wg::name = reinterpret_cast<WGPUProc##name>(lookup("wgpu" #name));
+  X(DeviceForceLoss)
+  X(AdapterPropertiesSubgroupMatrixConfigsFreeMembers)
+#undef X
   if (missing)
     return Status(Code::no_adapter, format("the WebGPU library lacks %s: it is too old or too new", missing));
   g_loaded = true;
@@ -72,6 +75,14 @@ void requestAdapter(const DeviceOptions* options, Completion<AdapterResult>* com
   request.powerPreference = WGPUPowerPreference_HighPerformance;
   request.backendType = options->backend;
   request.forceFallbackAdapter = options->fallback_adapter;
+#ifndef __EMSCRIPTEN__
+  // Where a browser needs a flag of its user's: subgroup matrices, and f16 on NVIDIA, whose results we have checked.
+  static const char* const kToggles[] = {"allow_unsafe_apis", "vulkan_enable_f16_on_nvidia"};
+  WGPUDawnTogglesDescriptor toggles = WGPU_DAWN_TOGGLES_DESCRIPTOR_INIT;
+  toggles.enabledToggleCount = std::size(kToggles);
+  toggles.enabledToggles = kToggles;
+  request.nextInChain = &toggles.chain;
+#endif
   WGPURequestAdapterCallbackInfo info = WGPU_REQUEST_ADAPTER_CALLBACK_INFO_INIT;
   info.mode = wg::kCallbackMode;
   info.userdata1 = completion;
@@ -160,6 +171,7 @@ Task<Result<std::unique_ptr<Device>>> Device::create(DeviceOptions options) {
       const WGPUFeatureName f = supported.features[i];
       if ((f == WGPUFeatureName_ShaderF16 && !options.disable_f16) ||
           (f == WGPUFeatureName_Subgroups && !options.disable_subgroups) ||
+          (f == WGPUFeatureName_ChromiumExperimentalSubgroupMatrix && !options.disable_subgroups) ||
           (f == WGPUFeatureName_TimestampQuery && !options.disable_timestamps)) {
         features.push_back(f);
       }
@@ -248,8 +260,12 @@ void Device::readCapabilities(const DeviceOptions& options, const WGPUAdapterInf
       info.adapterType == WGPUAdapterType_CPU || c.architecture == "swiftshader" || c.architecture == "software";
   WGPUSupportedFeatures features = WGPU_SUPPORTED_FEATURES_INIT;
   wg::DeviceGetFeatures(device_, &features);
+  bool matrices = false;
   for (size_t i = 0; i < features.featureCount; ++i) {
     switch (features.features[i]) {
+      case WGPUFeatureName_ChromiumExperimentalSubgroupMatrix:
+        matrices = true;
+        break;
       case WGPUFeatureName_ShaderF16:
         c.f16 = !options.disable_f16;
         break;
@@ -269,6 +285,48 @@ void Device::readCapabilities(const DeviceOptions& options, const WGPUAdapterInf
     c.subgroup_min = info.subgroupMinSize ? info.subgroupMinSize : 4;
     c.subgroup_max = info.subgroupMaxSize ? info.subgroupMaxSize : 128;
   }
+  // The kernels count on subgroups of 32.
+  if (matrices && c.f16 && c.subgroups && c.subgroup_min == 32 && c.subgroup_max == 32) readSubgroupMatrices();
+  if (c.f16 && (options.emulate_matrices == 8 || options.emulate_matrices == 16)) {
+    emulated_matrices_ = options.emulate_matrices;
+    c.subgroup_matrix = true;
+    c.matrix_size = uint32_t(emulated_matrices_);
+  }
+}
+
+uint32_t subgroupMatrixSize(const uint32_t* words, size_t count, uint32_t subgroup_size) {
+  const auto type = [](uint32_t t) {
+    return t >= WGPUSubgroupMatrixComponentType_F32 && t <= WGPUSubgroupMatrixComponentType_I8;
+  };
+  // In an array of 7 words a record, the second of 5 words would begin with a subgroup's sizes.
+  size_t stride = 5;
+  for (size_t i = 1; i < count; ++i)
+    if (!type(words[5 * i]) || !type(words[5 * i + 1])) stride = 7;
+  uint32_t best = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t* w = words + stride * i;
+    if (w[0] != WGPUSubgroupMatrixComponentType_F16 || w[1] != WGPUSubgroupMatrixComponentType_F32) continue;
+    if (w[2] != w[3] || w[3] != w[4] || (w[2] != 8 && w[2] != 16)) continue;
+    if (stride == 7 && (subgroup_size < w[5] || subgroup_size > w[6])) continue;
+    best = std::max(best, w[2]);
+  }
+  return best;
+}
+
+void Device::readSubgroupMatrices() {
+#ifndef ETWGPU_USE_EMDAWNWEBGPU
+  if (!wg::AdapterPropertiesSubgroupMatrixConfigsFreeMembers) return;
+  WGPUAdapterPropertiesSubgroupMatrixConfigs configs = WGPU_ADAPTER_PROPERTIES_SUBGROUP_MATRIX_CONFIGS_INIT;
+  WGPUAdapterInfo info = WGPU_ADAPTER_INFO_INIT;
+  info.nextInChain = &configs.chain;
+  if (wg::DeviceGetAdapterInfo(device_, &info) != WGPUStatus_Success) return;
+  GpuCapabilities& c = capabilities_;
+  c.matrix_size =
+      subgroupMatrixSize(reinterpret_cast<const uint32_t*>(configs.configs), configs.configCount, c.subgroup_max);
+  c.subgroup_matrix = c.matrix_size > 0;
+  wg::AdapterPropertiesSubgroupMatrixConfigsFreeMembers(configs);
+  wg::AdapterInfoFreeMembers(info);
+#endif
 }
 
 Device::~Device() {

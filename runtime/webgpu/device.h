@@ -46,8 +46,10 @@ struct DeviceOptions {
   /// Tests force each tier and the default limits of WebGPU by these.
   bool default_limits = false;
   bool disable_f16 = false;
-  bool disable_subgroups = false;
+  bool disable_subgroups = false;  // and their matrices
   bool disable_timestamps = false;
+  /// 8 or 16: subgroup matrices of that size by emulation (emulated_matrices.h), where there is shader-f16. Slow.
+  int emulate_matrices = 0;
   /// A software adapter, where the platform has one.
   bool fallback_adapter = false;
   WGPUBackendType backend = WGPUBackendType_Undefined;
@@ -55,15 +57,16 @@ struct DeviceOptions {
 
 class Device {
  public:
-  /// Asks for an adapter and a device with the largest useful limits and the features shader-f16, subgroups and
-  /// timestamp-query where present. no_adapter: no WebGPU, no adapter, or only the null backend (whose results are
-  /// garbage).
+  /// Asks for an adapter and a device with the largest useful limits and the features shader-f16, subgroups,
+  /// timestamp-query and subgroup matrices where present. no_adapter: no WebGPU, no adapter, or only the null backend
+  /// (whose results are garbage).
   static Task<Result<std::unique_ptr<Device>>> create(DeviceOptions options);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
   const GpuCapabilities& capabilities() const { return capabilities_; }
+  int emulatedMatrices() const { return emulated_matrices_; }
   bool hasTimestamps() const { return timestamps_; }
   WGPUDevice handle() const { return device_; }
   WGPUQueue queue() const { return queue_; }
@@ -90,14 +93,21 @@ class Device {
   void setCallbacks(WGPUDeviceDescriptor& descriptor);
   void watchExisting();
   void readCapabilities(const DeviceOptions& options, const WGPUAdapterInfo& info);
+  void readSubgroupMatrices();
   std::shared_ptr<State> state_;
   WGPUDevice device_ = nullptr;
   WGPUQueue queue_ = nullptr;
   GpuCapabilities capabilities_;
   bool timestamps_ = false;
+  int emulated_matrices_ = 0;
   bool owned_ = true;
   std::unique_ptr<PipelineCache> pipelines_;
 };
+
+/// The size of the square matrices (8 or 16, the larger preferred) that multiply f16 and sum in f32; 0: none. `words`:
+/// what Dawn writes for `count` configurations, 5 words each (component and result type, M, N, K) or, newer, 7 (and the
+/// subgroup's least and largest size, of which `subgroup_size` must be one).
+uint32_t subgroupMatrixSize(const uint32_t* words, size_t count, uint32_t subgroup_size);
 
 /// Maps [0, size) of a buffer for reading; unmap it afterwards.
 Task<Status> mapForReading(Device& device, WGPUBuffer buffer, uint64_t size);

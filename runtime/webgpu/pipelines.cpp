@@ -1,11 +1,16 @@
 #include "runtime/webgpu/pipelines.h"
 
+#include "runtime/webgpu/emulated_matrices.h"
+
 namespace etwgpu {
 
 Result<std::shared_ptr<Pipeline>> PipelineCache::get(const WgslVariant& variant, const BindingLayout& layout) {
   auto key = std::make_pair(variant, layout);
   if (const auto it = pipelines_.find(key); it != pipelines_.end()) return it->second;
-  ETWGPU_ASSIGN(const std::string code, expandWgsl(variant));
+  ETWGPU_ASSIGN(std::string code, expandWgsl(variant));
+#ifndef __EMSCRIPTEN__
+  if (device_.emulatedMatrices()) code = emulateMatrices(std::move(code), device_.emulatedMatrices());
+#endif
   const Layout& made = layoutOf(layout);
   auto pipeline = std::make_shared<Pipeline>();
   pipeline->layout = made.group.get();

@@ -21,6 +21,11 @@ inline GpuCapabilities deviceOf(Tier tier, bool f16 = false, bool narrow = false
   caps.subgroups = tier >= Tier::subgroups;
   caps.subgroup_min = caps.subgroup_max = caps.subgroups ? lanes : 0;
   caps.software = narrow;
+  if (tier == Tier::subgroup_matrix) {
+    caps.f16 = caps.subgroup_matrix = true;
+    caps.matrix_size = 16;
+    caps.max_workgroup_bytes = 49152;
+  }
   return caps;
 }
 
@@ -46,18 +51,22 @@ struct VariantSetting {
     return o;
   }
   std::string name() const {
-    return std::string(tier == Tier::baseline ? "baseline" : "subgroups") +
+    return std::string(tier == Tier::baseline    ? "baseline"
+                       : tier == Tier::subgroups ? "subgroups"
+                                                 : "subgroup matrices") +
            (precision == Precision::f16 ? " f16" : " f32") + (narrow ? " narrow" : "") + (variable ? " variable" : "");
   }
 };
 
-/// lanes: of the device on which the variants run (8: lavapipe).
-inline std::vector<VariantSetting> variantSettings(uint32_t lanes = 8) {
+/// lanes: of the device on which the variants run (8: lavapipe). matrices: also those by subgroup matrices, which
+/// compile slowly where they are emulated.
+inline std::vector<VariantSetting> variantSettings(uint32_t lanes = 8, bool matrices = false) {
   std::vector<VariantSetting> all;
   for (const Tier tier : {Tier::baseline, Tier::subgroups})
     for (const Precision precision : {Precision::f32, Precision::f16})
       for (const bool narrow : {false, true}) all.push_back({tier, precision, narrow, lanes});
   all.push_back({Tier::subgroups, Precision::f32, false, lanes, true});
+  if (matrices) all.push_back({Tier::subgroup_matrix, Precision::f16, false, lanes});
   return all;
 }
 
@@ -71,9 +80,9 @@ struct Variants {
   std::set<WgslVariant> all;
   std::set<std::string> names;  // without the storage type in front
 };
-inline Variants allVariants(uint32_t lanes = 8) {
+inline Variants allVariants(uint32_t lanes = 8, bool matrices = false) {
   Variants v;
-  for (const VariantSetting& setting : variantSettings(lanes))
+  for (const VariantSetting& setting : variantSettings(lanes, matrices))
     for (KernelCase& c : allCases()) {
       const auto dispatches = planCase(c, setting.capabilities(), setting.options());
       EXPECT_TRUE(dispatches.ok()) << c.name << ": " << dispatches.status().message();

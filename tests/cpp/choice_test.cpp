@@ -51,6 +51,49 @@ TEST(Choice, LinearByRowsAndTier) {
   EXPECT_THAT(kernel(300, Tier::subgroups), ElementsAre("f32_linear_int4_gemm_baseline_64x128"));
 }
 
+TEST(Choice, LinearBySubgroupMatrices) {
+  const auto kernel = [](int64_t rows, LinearOptions o, GpuCapabilities caps = deviceOf(Tier::subgroup_matrix)) {
+    o.max_rows = 4096;
+    return running(linearCase("l", o), caps, options(Precision::f16), {rows});
+  };
+  const LinearOptions down{.n = 2048, .k = 8192}, gate{.n = 8192, .k = 2048, .norm = true, .glu = true};
+  EXPECT_THAT(kernel(4, down), ElementsAre("f16_linear_int4_gemv_subgroups"));
+  EXPECT_THAT(kernel(5, down), ElementsAre("f16_linear_int4_gemm_matrix_64x32"));
+  EXPECT_THAT(kernel(512, down), ElementsAre("f16_linear_int4_gemm_matrix_64x64"));
+  EXPECT_THAT(kernel(2048, down), ElementsAre("f16_linear_int4_gemm_matrix_128x256"));
+  EXPECT_THAT(kernel(2048, gate),
+              ElementsAre("f16_rms_norm_row_subgroups_vec4", "f16_linear_int4_gemm_matrix_glu_128x256"));
+  GpuCapabilities little = deviceOf(Tier::subgroup_matrix);
+  little.max_workgroup_bytes = 16384;
+  EXPECT_THAT(kernel(2048, down, little), ElementsAre("f16_linear_int4_gemm_matrix_128x64"));
+  // columns that are no whole vectors, K that is no whole step
+  EXPECT_THAT(kernel(2048, {.n = 2046}), ElementsAre("f16_linear_int4_gemm_baseline_64x128"));
+  EXPECT_THAT(kernel(2048, {.k = 40, .bits = 0}), ElementsAre("f16_linear_plain_gemm_baseline_64x128"));
+  EXPECT_THAT(running(linearCase("l", down), deviceOf(Tier::subgroup_matrix), options(Precision::f32), {300}),
+              ElementsAre("f32_linear_int4_gemm_baseline_64x128"));
+}
+
+TEST(Choice, MatrixRangesCoverAllRows) {
+  GpuCapabilities caps = deviceOf(Tier::subgroup_matrix);
+  for (uint32_t bytes : {16384u, 32768u})
+    for (int64_t n : {64, 3072, 16384, 128256})
+      for (int64_t most : {5, 64, 65, 2000, 5000, 100000}) {
+        caps.max_workgroup_bytes = bytes;
+        const auto ranges = matmul::matrixRanges({.n = n, .k = 2048}, caps, 5, most);
+        ASSERT_FALSE(ranges.empty());
+        EXPECT_EQ(ranges.front().min, 5);
+        EXPECT_EQ(ranges.back().max, most);
+        for (size_t i = 0; i < ranges.size(); i++) {
+          if (i > 0) {
+            EXPECT_EQ(ranges[i].min, ranges[i - 1].max + 1);
+          }
+          EXPECT_LE(ranges[i].min, ranges[i].max);
+          EXPECT_LE(ranges[i].tile.words(16) * 16, int(bytes));
+          EXPECT_LE(ranges[i].tile.invocations(), 256);
+        }
+      }
+}
+
 TEST(Choice, ForcedTierAndPrecision) {
   const KernelCase c = linearCase("l", {.bits = 8, .norm = true, .glu = true, .activation = "silu"});
   EXPECT_THAT(running(c, deviceOf(Tier::subgroups), options(Precision::f32, Tier::baseline), {1}),
@@ -247,7 +290,7 @@ bool anyStartsWith(const std::set<std::string>& names, std::string_view start) {
 }
 
 TEST(Variants, EveryListedKernelIsReachable) {
-  const Variants v = allVariants();
+  const Variants v = allVariants(32, true);
   for (const auto& k : matmul::kernels()) EXPECT_TRUE(anyStartsWith(v.names, k.name)) << k.name;
   for (const auto& k : attention::kernels()) EXPECT_TRUE(anyStartsWith(v.names, k.name)) << k.name;
   for (const auto& k : normalization::kernels()) EXPECT_TRUE(anyStartsWith(v.names, k.name)) << k.name;
@@ -256,7 +299,7 @@ TEST(Variants, EveryListedKernelIsReachable) {
 // With ETWGPU_WGSL_OUT the texts are written there, for tools/validate_wgsl.py.
 TEST(Variants, Expand) {
   const char* folder = std::getenv("ETWGPU_WGSL_OUT");
-  const Variants v = allVariants();
+  const Variants v = allVariants(32, true);
   EXPECT_GT(v.all.size(), 100u);
   int number = 0;
   for (const WgslVariant& variant : v.all) {

@@ -291,6 +291,21 @@ TEST(GpuDevice, TiersCanBeForced) {
   EXPECT_TRUE(run(*model, ramp(100)).status.ok());
 }
 
+TEST(GpuDevice, SubgroupMatrixSizes) {
+  constexpr uint32_t f32 = WGPUSubgroupMatrixComponentType_F32, f16 = WGPUSubgroupMatrixComponentType_F16,
+                     i8 = WGPUSubgroupMatrixComponentType_I8, i32 = WGPUSubgroupMatrixComponentType_I32;
+  const auto size = [](std::vector<uint32_t> words, size_t count) {
+    return subgroupMatrixSize(words.data(), count, 32);
+  };
+  EXPECT_EQ(size({}, 0), 0u);
+  EXPECT_EQ(size({f16, f16, 16, 16, 16, i8, i32, 16, 16, 32}, 2), 0u);
+  EXPECT_EQ(size({f16, f32, 8, 8, 8, f16, f32, 16, 16, 16, f32, f32, 8, 8, 8}, 3), 16u);
+  EXPECT_EQ(size({f16, f32, 16, 8, 16, f16, f32, 8, 8, 8}, 2), 8u);
+  // with the sizes of subgroups
+  EXPECT_EQ(size({i8, i32, 16, 16, 32, 32, 32, f16, f32, 16, 16, 16, 32, 32}, 2), 16u);
+  EXPECT_EQ(size({i8, i32, 16, 16, 32, 32, 32, f16, f32, 16, 16, 16, 64, 64}, 2), 0u);
+}
+
 TEST(GpuDevice, PipelinesAreShared) {
   MAKE_DEVICE(device);
   auto first = makeModel(*device);

@@ -159,7 +159,14 @@ export interface SessionInfo {
   fallbackReason?: string;
   wasmTier: WasmTier;
   threads: number;
-  adapter?: { vendor: string; architecture: string; description: string; f16: boolean; subgroups: boolean };
+  adapter?: {
+    vendor: string;
+    architecture: string;
+    description: string;
+    f16: boolean;
+    subgroups: boolean;
+    subgroupMatrix: boolean;
+  };
   methods: { name: string; constant: boolean; values: number[] }[];
   /** Of a model folder. */
   manifest?: Manifest;

@@ -76,6 +76,7 @@ std::string capabilitiesJson() {
       .text("description", c.description)
       .flag("f16", c.f16)
       .flag("subgroups", c.subgroups)
+      .flag("subgroupMatrix", c.subgroup_matrix)
       .flag("timestamps", module().device->hasTimestamps())
       .number("handle", double(uintptr_t(module().device->handle())))
       .take();

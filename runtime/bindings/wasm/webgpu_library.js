@@ -20,10 +20,24 @@ const library = {
     waiting: new Map(), // device → maps in flight
     emptySubmits: 0,
     // Numbers of WGPUFeatureName.
-    features: { 9: 'timestamp-query', 11: 'shader-f16', 18: 'subgroups' },
-    limits: ['maxStorageBuffersPerShaderStage', 'maxStorageBufferBindingSize', 'maxBufferSize', 'maxComputeWorkgroupStorageSize',
-      'maxComputeInvocationsPerWorkgroup', 'maxComputeWorkgroupSizeX', 'maxComputeWorkgroupSizeY', 'maxComputeWorkgroupSizeZ',
-      'maxComputeWorkgroupsPerDimension'],
+    features: {
+      9: 'timestamp-query',
+      11: 'shader-f16',
+      18: 'subgroups',
+      0x50034: 'chromium-experimental-subgroup-matrix',
+    },
+    matrixTypes: ['', 'f32', 'f16', 'u32', 'i32', 'u8', 'i8'], // WGPUSubgroupMatrixComponentType
+    limits: [
+      'maxStorageBuffersPerShaderStage',
+      'maxStorageBufferBindingSize',
+      'maxBufferSize',
+      'maxComputeWorkgroupStorageSize',
+      'maxComputeInvocationsPerWorkgroup',
+      'maxComputeWorkgroupSizeX',
+      'maxComputeWorkgroupSizeY',
+      'maxComputeWorkgroupSizeZ',
+      'maxComputeWorkgroupsPerDimension',
+    ],
     bufferTypes: { 2: 'uniform', 3: 'storage', 4: 'read-only-storage' }, // WGPUBufferBindingType
     errorFilters: ['', 'validation', 'out-of-memory', 'internal'], // WGPUErrorFilter
     // Node's WebGPU crashes on views of shared memory.
@@ -138,7 +152,19 @@ const library = {
     const info = object.info ?? object.adapterInfo ?? {};
     HEAPU32[sizes >>> 2] = info.subgroupMinSize ?? 0;
     HEAPU32[(sizes >>> 2) + 1] = info.subgroupMaxSize ?? 0;
-    return stringToNewUTF8([info.vendor, info.architecture, info.device, info.description].map((x) => x ?? '').join('\n'));
+    return stringToNewUTF8(
+      [info.vendor, info.architecture, info.device, info.description].map((x) => x ?? '').join('\n'),
+    );
+  },
+  // 5 words each: WGPUSubgroupMatrixConfig
+  etwgpu_js_matrix_configs: (handle, out, capacity) => {
+    const object = etwgpu.objects[handle];
+    const configs = [...((object.info ?? object.adapterInfo)?.subgroupMatrixConfigs ?? [])].slice(0, capacity);
+    configs.forEach(({ componentType, resultComponentType, M, N, K }, i) => {
+      const types = [componentType, resultComponentType].map((type) => Math.max(0, etwgpu.matrixTypes.indexOf(type)));
+      HEAPU32.set([...types, M, N, K], (out >>> 2) + 5 * i);
+    });
+    return configs.length;
   },
   etwgpu_js_request_device: (op, adapter, features, count, limits, lostOp, errorOp, label, labelLength) => {
     const requiredLimits = {};
@@ -146,15 +172,20 @@ const library = {
       const value = HEAPF64[(limits >>> 3) + i];
       if (value >= 0) requiredLimits[name] = value;
     });
-    const requiredFeatures = Array.from(HEAPU32.subarray(features >>> 2, (features >>> 2) + count), (n) => etwgpu.features[n]);
-    etwgpu.objects[adapter].requestDevice({ label: etwgpu.text(label, labelLength), requiredFeatures, requiredLimits }).then(
-      (device) => {
-        const handle = etwgpu.add(device);
-        etwgpu.watch(device, handle, lostOp, errorOp);
-        etwgpu.done(op, 1, handle);
-      },
-      (error) => etwgpu.done(op, 3, 0, error),
+    const requiredFeatures = Array.from(
+      HEAPU32.subarray(features >>> 2, (features >>> 2) + count),
+      (n) => etwgpu.features[n],
     );
+    etwgpu.objects[adapter]
+      .requestDevice({ label: etwgpu.text(label, labelLength), requiredFeatures, requiredLimits })
+      .then(
+        (device) => {
+          const handle = etwgpu.add(device);
+          etwgpu.watch(device, handle, lostOp, errorOp);
+          etwgpu.done(op, 1, handle);
+        },
+        (error) => etwgpu.done(op, 3, 0, error),
+      );
   },
   etwgpu_js_watch_device: (handle, lostOp, errorOp) => etwgpu.watch(etwgpu.objects[handle], handle, lostOp, errorOp),
   etwgpu_js_queue: (device) => etwgpu.add(etwgpu.objects[device].queue),
@@ -168,7 +199,9 @@ const library = {
 
   // ---- buffers and queue
   etwgpu_js_create_buffer: (device, size, usage, label, labelLength) => {
-    const handle = etwgpu.create(device, (d) => d.createBuffer({ label: etwgpu.text(label, labelLength), size, usage }));
+    const handle = etwgpu.create(device, (d) =>
+      d.createBuffer({ label: etwgpu.text(label, labelLength), size, usage }),
+    );
     if (handle) etwgpu.devices.set(etwgpu.objects[handle], etwgpu.objects[device]);
     return handle;
   },
@@ -197,7 +230,8 @@ const library = {
   etwgpu_js_unmap: (handle) => etwgpu.objects[handle].unmap(),
   etwgpu_js_write_buffer: (queue, buffer, offset, data, size) => {
     const at = data >>> 0;
-    if (etwgpu.copyWrites) etwgpu.objects[queue].writeBuffer(etwgpu.objects[buffer], offset, HEAPU8.slice(at, at + size));
+    if (etwgpu.copyWrites)
+      etwgpu.objects[queue].writeBuffer(etwgpu.objects[buffer], offset, HEAPU8.slice(at, at + size));
     else etwgpu.objects[queue].writeBuffer(etwgpu.objects[buffer], offset, HEAPU8, at, size);
   },
   etwgpu_js_submit: (queue, commands) => etwgpu.objects[queue].submit([etwgpu.objects[commands]]),
@@ -211,7 +245,8 @@ const library = {
   // ---- pipelines and bind groups
   etwgpu_js_create_module: (device, code, length, label, labelLength) =>
     etwgpu.create(device, (d) =>
-      d.createShaderModule({ label: etwgpu.text(label, labelLength), code: etwgpu.text(code, length) })),
+      d.createShaderModule({ label: etwgpu.text(label, labelLength), code: etwgpu.text(code, length) }),
+    ),
   etwgpu_js_create_group_layout: (device, types, count) =>
     etwgpu.create(device, (d) =>
       d.createBindGroupLayout({
@@ -220,7 +255,8 @@ const library = {
           visibility: 4, // GPUShaderStage.COMPUTE
           buffer: { type: etwgpu.bufferTypes[type] },
         })),
-      })),
+      }),
+    ),
   etwgpu_js_create_pipeline_layout: (device, layout) =>
     etwgpu.create(device, (d) => d.createPipelineLayout({ bindGroupLayouts: [etwgpu.objects[layout]] })),
   etwgpu_js_create_group: (device, layout, pointer, count) =>
@@ -255,10 +291,17 @@ const library = {
     return etwgpu.add(etwgpu.objects[encoder].beginComputePass(timestampWrites ? { timestampWrites } : undefined));
   },
   etwgpu_js_copy: (encoder, source, sourceOffset, target, targetOffset, size) =>
-    etwgpu.objects[encoder].copyBufferToBuffer(etwgpu.objects[source], sourceOffset, etwgpu.objects[target], targetOffset, size),
+    etwgpu.objects[encoder].copyBufferToBuffer(
+      etwgpu.objects[source],
+      sourceOffset,
+      etwgpu.objects[target],
+      targetOffset,
+      size,
+    ),
   etwgpu_js_clear: (encoder, buffer, offset, size) =>
     etwgpu.objects[encoder].clearBuffer(etwgpu.objects[buffer], offset, size),
-  etwgpu_js_create_query_set: (device, count) => etwgpu.create(device, (d) => d.createQuerySet({ type: 'timestamp', count })),
+  etwgpu_js_create_query_set: (device, count) =>
+    etwgpu.create(device, (d) => d.createQuerySet({ type: 'timestamp', count })),
   etwgpu_js_resolve: (encoder, querySet, first, count, buffer, offset) =>
     etwgpu.objects[encoder].resolveQuerySet(etwgpu.objects[querySet], first, count, etwgpu.objects[buffer], offset),
   etwgpu_js_finish: (encoder) => etwgpu.add(etwgpu.objects[encoder].finish()),

@@ -44,7 +44,7 @@ Operation* operation(Kind kind, const CallbackInfo& info) {
       X(maxComputeWorkgroupSizeY) X(maxComputeWorkgroupSizeZ) X(maxComputeWorkgroupsPerDimension)
 // clang-format on
 constexpr int kLimitCount = 9;
-constexpr int kMaxFeatures = 16;
+constexpr int kMaxFeatures = 16, kMaxMatrixConfigs = 32;
 constexpr WGPUFuture kNoFuture{0};  // nobody waits on futures: WaitAny does not work in a browser
 
 }  // namespace
@@ -56,6 +56,7 @@ void etwgpu_js_request_adapter(void* op, int power, int fallback);
 int etwgpu_js_features(int handle, uint32_t* out, int capacity);
 void etwgpu_js_limits(int handle, double* out);
 char* etwgpu_js_info(int handle, uint32_t* subgroup_sizes);
+int etwgpu_js_matrix_configs(int handle, uint32_t* out, int capacity);
 void etwgpu_js_request_device(void* op, int adapter, const uint32_t* features, int count, const double* limits,
                               void* lost_op, void* error_op, const char* label, int label_length);
 void etwgpu_js_watch_device(int device, void* lost_op, void* error_op);
@@ -193,6 +194,13 @@ static WGPUStatus readInfo(int handle, WGPUAdapterInfo* info) {
   info->adapterType = WGPUAdapterType_Unknown;
   info->subgroupMinSize = sizes[0];
   info->subgroupMaxSize = sizes[1];
+  if (info->nextInChain && info->nextInChain->sType == WGPUSType_AdapterPropertiesSubgroupMatrixConfigs) {
+    auto* configs = reinterpret_cast<WGPUAdapterPropertiesSubgroupMatrixConfigs*>(info->nextInChain);
+    auto* words = static_cast<WGPUSubgroupMatrixConfig*>(std::malloc(kMaxMatrixConfigs * sizeof(*configs->configs)));
+    configs->configCount =
+        size_t(etwgpu_js_matrix_configs(handle, reinterpret_cast<uint32_t*>(words), kMaxMatrixConfigs));
+    configs->configs = words;
+  }
   return WGPUStatus_Success;
 }
 WGPUStatus wgpuAdapterGetInfo(WGPUAdapter adapter, WGPUAdapterInfo* info) { return readInfo(toIndex(adapter), info); }
@@ -200,6 +208,9 @@ WGPUStatus wgpuDeviceGetAdapterInfo(WGPUDevice device, WGPUAdapterInfo* info) {
   return readInfo(toIndex(device), info);
 }
 void wgpuAdapterInfoFreeMembers(WGPUAdapterInfo info) { std::free(const_cast<char*>(info.vendor.data)); }
+void wgpuAdapterPropertiesSubgroupMatrixConfigsFreeMembers(WGPUAdapterPropertiesSubgroupMatrixConfigs configs) {
+  std::free(const_cast<WGPUSubgroupMatrixConfig*>(configs.configs));
+}
 
 // ---- device
 // ----------------------------------------------------------------------------------------------------------

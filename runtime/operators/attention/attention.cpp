@@ -22,6 +22,21 @@ const Kernel* choose(Role role, Tier tier) {
   return nullptr;
 }
 
+FlashSize flashSize(int64_t head_dim, const GpuCapabilities& caps) {
+  const int d = int(head_dim), row = d / 8 + 1;
+  if (head_dim % 16 || head_dim > 256) return {};
+  const int most = d % 64 == 0 ? 64 : d % 32 == 0 ? 32 : 16;
+  // 64 keys of large heads would not leave room for a second workgroup on a processor.
+  for (const auto& [keys, slab] : {std::pair(d <= 64 ? 64 : 32, most), std::pair(32, std::min(most, 32))}) {
+    FlashSize s{keys, slab};
+    s.place_p = std::max(keys * row, kFlashQueries * (keys / 8 + 1));
+    s.stride_s = std::max(keys, std::max(slab, 32)) / 4 + 2;
+    s.words = std::max(s.place_p + keys * row + kFlashQueries * s.stride_s, kFlashQueries * row);
+    if (s.words * 16 <= int(caps.max_workgroup_bytes)) return s;
+  }
+  return {};
+}
+
 SplitSize splitSize(int64_t length, int64_t kv_heads, bool narrow) {
   // A part costs a workgroup here and a read of its result in every workgroup of the product behind: 16 parts of 8
   // heads were best on a GPU of 132 processors, 32 cost more in the product than they save.

@@ -26,6 +26,14 @@ std::span<const Kernel> kernels();
 const Kernel* choose(Role role, Tier tier);
 
 constexpr int kTileRows = 32, kTileKeys = 64;
+/// The kernel by subgroup matrices: 64 queries a workgroup, `keys` at a time, the output in slabs of `slab` columns;
+/// keys 0: it does not fit into the device's workgroup memory, or the head's size is no multiple of 16.
+struct FlashSize {
+  int keys = 0, slab = 0;
+  int place_p = 0, stride_s = 0, words = 0;  // vec4u: of the keys' place, between rows of scores, in all
+};
+constexpr int kFlashQueries = 64;
+FlashSize flashSize(int64_t head_dim, const GpuCapabilities& caps);
 /// Invocations and positions at a time of the decode kernel.
 constexpr int kDecodeInvocations = 128, kDecodePositions = 128;
 

@@ -32,6 +32,8 @@ namespace attention {
 
 Status describeTiles(GpuPlanContext& c, const Tiles& t, int64_t min_queries) {
   auto& x = c.exprs;
+  ETWGPU_ASSIGN(const bool done, describeFlash(c, t, min_queries));
+  if (done) return {};
   const Kernel* kernel = choose(Role::tiles, Tier::baseline);
   DispatchBuilder b(c, "attention/tiles.wgsl", {});
   b.rename(nameOf(b, t.y, *kernel) + (t.causal ? "_causal" : "") + (t.mask != kNoValue ? "_mask" : ""));

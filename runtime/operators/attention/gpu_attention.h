@@ -30,6 +30,9 @@ struct Tiles {
 /// Describes the dispatch for calls with at least min_queries queries.
 Status describeTiles(GpuPlanContext& c, const Tiles& t, int64_t min_queries);
 
+/// The same by subgroup matrices, where they suit; false where they do not, with nothing described.
+Result<bool> describeFlash(GpuPlanContext& c, const Tiles& t, int64_t min_queries);
+
 /// etwgpu.cached_attention over constant shapes.
 struct Cached {
   ValueId q = kNoValue, k = kNoValue, v = kNoValue, start = kNoValue;

@@ -152,9 +152,15 @@ void DispatchBuilder::subgroups(bool on) {
   flag("SUBGROUPS", on);
 }
 
+void DispatchBuilder::subgroupMatrices() {
+  f16_ = subgroups_ = matrices_ = true;
+  define("MATRIX", context_.caps.matrix_size);
+}
+
 std::string DispatchBuilder::header() const {
   std::string h;
   if (f16_) h += "enable f16;\n";
+  if (matrices_) h += "enable chromium_experimental_subgroup_matrix;\n";
   if (subgroups_) h += "enable subgroups;\ndiagnostic(off, subgroup_uniformity);\n";
   if (!members_.empty()) {
     h += "struct Params {\n";

@@ -84,6 +84,8 @@ class DispatchBuilder {
   void flag(std::string_view name, bool on) { define(name, on ? "1" : "0"); }
   /// `enable subgroups;`, and SUBGROUPS = 1 for the conditions of the file; SUBGROUPS = 0 where off.
   void subgroups(bool on);
+  /// The extensions of subgroup matrices (f16 and subgroups with them), and MATRIX = their size.
+  void subgroupMatrices();
   void rename(std::string name) { spec_.kernel.name = std::move(name); }
   /// For generated kernels whose text is made while binding.
   void setSource(std::string source) { spec_.kernel.source = std::move(source); }
@@ -107,7 +109,7 @@ class DispatchBuilder {
   DispatchSpec spec_;
   std::map<std::string, std::string> defines_;
   std::vector<std::string> declarations_, members_;
-  bool f16_ = false, subgroups_ = false;
+  bool f16_ = false, subgroups_ = false, matrices_ = false;
 };
 
 }  // namespace etwgpu

@@ -22,6 +22,10 @@ uint64_t bytesOfConstants(const Linear& l, int64_t rows) {
   return uint64_t(rows) * uint64_t(l.k / l.quantization.group) * (l.quantization.symmetric ? 2 : 4);
 }
 
+}  // namespace
+
+namespace matmul {
+
 void bindWeights(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l, const PartOfColumns& part, bool vec4,
                  Shape shape, bool merged) {
   const bool all = part.count == l.n;
@@ -44,10 +48,6 @@ void bindWeights(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l, c
   b.bindTyped("constants", l.weight, Access::read, type, Part::quant_constants, first_constant,
               all ? 0 : bytesOfConstants(l, padded));
 }
-
-}  // namespace
-
-namespace matmul {
 
 std::string kernelName(const DispatchBuilder& b, const Linear& l, const Kernel& kernel) {
   std::string name = std::string(b.storage(l.y)) + "_" + std::string(kernel.name);
@@ -138,11 +138,9 @@ Status planLinear(GpuPlanContext& c, Linear l, int64_t min_rows) {
   std::vector<PartOfColumns> parts;
   ETWGPU_TRY(splitColumns(c, l, parts));
   const Bounds m = c.exprs.bounds(l.m);
-  for (const PartOfColumns& part : parts) {
-    if (std::max(m.min, min_rows) <= kGemvMaxRows) ETWGPU_TRY(planGemv(c, l, part, min_rows, kGemvMaxRows));
-    if (m.max > kGemvMaxRows) ETWGPU_TRY(planGemm(c, l, part, std::max(min_rows, kGemvMaxRows + 1)));
-  }
-  return {};
+  if (std::max(m.min, min_rows) <= kGemvMaxRows)
+    for (const PartOfColumns& part : parts) ETWGPU_TRY(planGemv(c, l, part, min_rows, kGemvMaxRows));
+  return m.max > kGemvMaxRows ? planGemm(c, l, parts, std::max(min_rows, kGemvMaxRows + 1)) : Status();
 }
 
 }  // namespace matmul

@@ -2,11 +2,13 @@
 #include <algorithm>
 
 #include "runtime/operators/matmul/gpu_linear.h"
+#include "runtime/operators/normalization/normalization.h"
 
 namespace etwgpu {
 namespace {
 
 using namespace matmul;
+using normalization::describeRmsNorm;
 
 Status describeGemm(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, bool many_rows, int64_t min,
                     int64_t max) {
@@ -23,6 +25,82 @@ Status describeGemm(GpuPlanContext& c, const Linear& l, const PartOfColumns& par
   b.grid(c.exprs.ceildiv(c.exprs.constant(part.count), size.columns(l.glu)), c.exprs.ceildiv(l.m, size.tile_m));
   b.when(l.m, min, max);
   return b.finish();
+}
+
+/// Whether subgroup matrices can compute it: f16 activations, whole vectors of four columns.
+bool suitsMatrices(const GpuPlanContext& c, const Linear& l, const std::vector<PartOfColumns>& parts) {
+  if (!c.useSubgroupMatrix()) return false;
+  if (gpuStorageType(c.graph, l.x, c.options.precision) != "f16") return false;
+  return std::all_of(parts.begin(), parts.end(), [](const PartOfColumns& p) { return p.count % 4 == 0; });
+}
+
+void describeMatrixTile(DispatchBuilder& b, const MatrixTile& t, int matrix) {
+  const int workgroup = t.invocations(), chunks = t.tile_k / 8, tasks = t.tile_n / 4 * chunks;
+  b.define("BM", t.tile_m);
+  b.define("BN", t.tile_n);
+  b.define("BK", t.tile_k);
+  b.define("SM", t.sub_m);
+  b.define("SN", t.sub_n);
+  b.define("WG", workgroup);
+  b.define("TILE", t.words(matrix));
+  b.define("LOADS_X", t.tile_m * chunks / workgroup);
+  b.define("LOADS_W", (tasks + workgroup - 1) / workgroup);
+  b.flag("EVEN_W", tasks % workgroup == 0);
+  b.define("MATRICES_M", t.sub_m / matrix);
+  b.define("MATRICES_K", t.tile_k / matrix);
+  b.define("BLOCKS", t.sub_n / 32);
+  b.define("MATRICES_B", 32 / matrix);
+}
+
+/// l.x is normalised already.
+Status describeMatrixGemm(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, const MatrixRange& range) {
+  auto& x = c.exprs;
+  const MatrixTile& t = range.tile;
+  const Kernel* kernel = choose(l.weights, Shape::gemm, Tier::subgroup_matrix);
+  DispatchBuilder b(c, "matmul/gemm_matrix.wgsl", {});
+  b.bindTyped("x", l.x, Access::read, "vec4<u32>");
+  bindWeights(b, c, l, part, true, Shape::gemm);
+  if (l.bias != kNoValue) b.read("bias", l.bias, 4);
+  if (l.residual != kNoValue) b.read("residual", l.residual, 4);
+  b.write("y", l.y, 4);
+  b.subgroupMatrices();
+  b.rename(kernelName(b, l, *kernel) + format("_%dx%d", t.tile_m, t.tile_n));
+  describeMatrixTile(b, t, int(c.caps.matrix_size));
+  b.define("WEIGHTS", l.weights == Weights::int4 ? "int4" : l.weights == Weights::int8 ? "int8" : "plain");
+  b.define("GROUP", l.weights == Weights::int4 ? l.quantization.group : 0);
+  b.flag("AFFINE", l.weights == Weights::int4 && !l.quantization.symmetric);
+  b.define("ACTIVATION", l.activation);
+  b.define("STORE", std::string(b.storage(l.y)));
+  b.flag("BIAS", l.bias != kNoValue);
+  b.flag("GLU", l.glu);
+  b.flag("RESIDUAL", l.residual != kNoValue);
+  const int64_t rows = l.glu ? l.rows_w : part.count;
+  b.param("m", l.m);
+  b.param("n", x.constant(part.count));
+  b.param("n0", x.constant(part.first));
+  b.param("n_total", x.constant(l.n));
+  b.param("k", x.constant(l.k));
+  b.param("units", x.constant(l.k / (l.weights == Weights::int4 ? 8 : 4)));
+  b.param("last", x.constant(l.weights == Weights::plain ? rows - 1 : (rows + 3) / 4 - 1));
+  b.grid(x.ceildiv(x.constant(rows), t.tile_n), x.ceildiv(l.m, t.tile_m));
+  b.when(l.m, range.min, range.max);
+  return b.finish();
+}
+
+/// One dispatch that normalises x, if need be, and one a part.
+Status planMatrixGemm(GpuPlanContext& c, Linear l, const std::vector<PartOfColumns>& parts,
+                      const std::vector<MatrixRange>& ranges) {
+  if (l.norm) {
+    const ValueId normalised = c.newScratch(DType::f32, {l.m, c.exprs.constant(l.k)});
+    const DispatchCondition when{l.m, ranges.front().min, ranges.back().max};
+    ETWGPU_TRY(describeRmsNorm(c, l.x, l.norm_weight, normalised, l.m, c.exprs.constant(l.k), l.eps, when));
+    l.x = normalised;
+    l.norm = false;
+    l.norm_weight = kNoValue;
+  }
+  for (const PartOfColumns& part : parts)
+    for (const MatrixRange& range : ranges) ETWGPU_TRY(describeMatrixGemm(c, l, part, range));
+  return {};
 }
 
 // ---- products of two tensors ---------------------------------------------------------------------------------------
@@ -139,11 +217,18 @@ Status planAddmm(GpuPlanContext& c) {  // self, mat1, mat2, beta, alpha
 
 namespace matmul {
 
-Status planGemm(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, int64_t min_rows) {
+Status planGemm(GpuPlanContext& c, const Linear& l, const std::vector<PartOfColumns>& parts, int64_t min_rows) {
   const Bounds m = c.exprs.bounds(l.m);
+  if (suitsMatrices(c, l, parts)) {
+    const Problem problem{l.rows_w, l.k, l.weights, l.glu, false};
+    const auto ranges = matrixRanges(problem, c.caps, std::max(m.min, min_rows), m.max);
+    if (!ranges.empty()) return planMatrixGemm(c, l, parts, ranges);
+  }
   const int64_t large_from = c.narrow() ? INT64_MAX : kLargeTileMinRows;
-  if (m.min < large_from) ETWGPU_TRY(describeGemm(c, l, part, false, min_rows, large_from - 1));
-  if (m.max >= large_from) ETWGPU_TRY(describeGemm(c, l, part, true, large_from, INT64_MAX));
+  for (const PartOfColumns& part : parts) {
+    if (m.min < large_from) ETWGPU_TRY(describeGemm(c, l, part, false, min_rows, large_from - 1));
+    if (m.max >= large_from) ETWGPU_TRY(describeGemm(c, l, part, true, large_from, INT64_MAX));
+  }
   return {};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "runtime/graph/graph.h"
 #include "runtime/operators/attention/gpu_attention.h"
@@ -47,8 +48,11 @@ Status planLinear(GpuPlanContext& c, Linear l, int64_t min_rows = 1);
 Status planGemv(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, int64_t min_rows, int64_t max_rows);
 /// Can the GEMV of one row do what `partials` or `cache_write` ask for? If not, dispatches of their own must.
 bool canFuse(const GpuPlanContext& c, const Linear& l);
-/// Describes the GEMM dispatches of a part for calls with at least min_rows rows of x.
-Status planGemm(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, int64_t min_rows);
+/// Binds `words` and, of quantised weights and unless merged, `constants`. vec4: of plain weights.
+void bindWeights(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l, const PartOfColumns& part, bool vec4,
+                 Shape shape, bool merged = false);
+/// Describes the GEMM dispatches of all parts for calls with at least min_rows rows of x.
+Status planGemm(GpuPlanContext& c, const Linear& l, const std::vector<PartOfColumns>& parts, int64_t min_rows);
 /// aten.mm, bmm, matmul, addmm.
 void registerMatrixProductsGpu(GpuRegistry& r);
 

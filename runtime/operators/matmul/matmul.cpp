@@ -2,6 +2,7 @@
 #include "runtime/operators/matmul/matmul.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace etwgpu::matmul {
 namespace {
@@ -94,5 +95,75 @@ GemvShape gemvShape(const GemvProblem& p) {
 }
 
 GemmSize gemmSize(bool many_rows) { return many_rows ? GemmSize{64, 128, 8} : GemmSize{32, 64, 4}; }
+
+int MatrixTile::words(int matrix_size) const {
+  const int staged = (tile_m + tile_n) * (tile_k / 8 + 1), sums = invocations() / 32 * matrix_size * 9;
+  return std::max(staged, sums);
+}
+
+namespace {
+
+/// Speed of a tile on a device that it fills, relative to the best (H200, int4: 225 TFLOP/s).
+struct RatedTile {
+  MatrixTile tile;
+  double speed;
+};
+/// Processors that a large GPU has; what fills these fills smaller ones.
+constexpr int64_t kProcessors = 128;
+
+std::vector<RatedTile> ratedTiles(const Problem& p, const GpuCapabilities& caps) {
+  const int small_k = p.k % 64 == 0 ? 64 : 32;
+  const auto fits = [&](const MatrixTile& t) {
+    return t.invocations() <= int(caps.max_invocations) &&
+           t.words(int(caps.matrix_size)) * 16 <= int(caps.max_workgroup_bytes);
+  };
+  constexpr MatrixTile kLarge = {128, 128, 32, 64, 64};
+  std::vector<RatedTile> tiles = {{{64, 32, small_k, 16, 32}, 0.5}, {{64, 64, small_k, 32, 32}, 0.7}};
+  if (fits(kLarge)) {
+    tiles.push_back({kLarge, 0.93});
+    tiles.push_back({{128, 256, 32, 64, 64}, 1.0});
+  } else {  // within the default limits: no 64 k of 128 rows, half the columns
+    for (RatedTile& t : tiles) t.tile.tile_k = 32;
+    tiles.push_back({{128, 64, 32, 64, 32}, 0.75});
+  }
+  std::erase_if(tiles, [&](const RatedTile& t) { return !fits(t.tile); });
+  return tiles;
+}
+
+const MatrixTile& bestTile(const std::vector<RatedTile>& tiles, int64_t rows, int64_t n) {
+  const MatrixTile* best = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [tile, speed] : tiles) {
+    const int64_t workgroups = (rows + tile.tile_m - 1) / tile.tile_m * ((n + tile.tile_n - 1) / tile.tile_n);
+    const int64_t waves = (workgroups + kProcessors - 1) / kProcessors;
+    const double time = double(waves * tile.tile_m * tile.tile_n) / speed;
+    if (time < least) best = &tile, least = time;
+  }
+  return *best;
+}
+
+}  // namespace
+
+std::vector<MatrixRange> matrixRanges(const Problem& p, const GpuCapabilities& caps, int64_t min_rows,
+                                      int64_t max_rows) {
+  std::vector<MatrixRange> ranges;
+  if (p.k % 32 || max_rows < min_rows) return ranges;
+  const std::vector<RatedTile> tiles = ratedTiles(p, caps);
+  if (tiles.empty()) return ranges;
+  constexpr int64_t kMost = 4096;  // from here on the largest tiles fill any device
+  for (int64_t end = 64, begin = min_rows; begin <= max_rows; end *= 2) {
+    if (end < begin) continue;
+    const bool last = end >= kMost || end >= max_rows;
+    const MatrixTile& tile = bestTile(tiles, std::min(end, max_rows), p.n);
+    if (!ranges.empty() && ranges.back().tile == tile) {
+      ranges.back().max = last ? max_rows : end;
+    } else {
+      ranges.push_back({begin, last ? max_rows : end, tile});
+    }
+    if (last) break;
+    begin = end + 1;
+  }
+  return ranges;
+}
 
 }  // namespace etwgpu::matmul

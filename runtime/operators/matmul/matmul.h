@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/executor/gpu_kernel.h"
 
@@ -92,5 +93,25 @@ struct GemmSize {
   int columns(bool glu) const { return glu ? tile_n / 2 : tile_n; }
 };
 GemmSize gemmSize(bool many_rows);
+
+/// The tile of a GEMM by subgroup matrices: a workgroup computes tile_m x tile_n in steps of tile_k, a subgroup of 32
+/// invocations sub_m x sub_n of it.
+struct MatrixTile {
+  int tile_m, tile_n, tile_k, sub_m, sub_n;
+  int invocations() const { return tile_m / sub_m * (tile_n / sub_n) * 32; }
+  /// vec4u of workgroup memory: the rows of both factors, padded; the sums of the epilogue need less or as much.
+  int words(int matrix_size) const;
+  friend bool operator==(const MatrixTile&, const MatrixTile&) = default;
+};
+/// Rows of x [min, max], and the tile that computes them.
+struct MatrixRange {
+  int64_t min, max;
+  MatrixTile tile;
+};
+/// Tiles for min_rows … max_rows rows of x, in order and without gaps: each the one that keeps the device's processors
+/// busiest at the upper end of its range. Empty where the matrices cannot multiply this problem (K no multiple of 32,
+/// or workgroups too small). n: rows of W.
+std::vector<MatrixRange> matrixRanges(const Problem& problem, const GpuCapabilities& caps, int64_t min_rows,
+                                      int64_t max_rows);
 
 }  // namespace etwgpu::matmul

@@ -13,6 +13,7 @@ struct RowNorm {
   ExprId rows, length;             // elements of a row
   ExprId inner, channels, groups;  // group: positions of a channel, channels of a group
   double eps = 0;
+  DispatchCondition when;
 };
 
 Status planRowNorm(GpuPlanContext& c, const RowNorm& n) {
@@ -54,6 +55,7 @@ Status planRowNorm(GpuPlanContext& c, const RowNorm& n) {
     b.param("groups", n.groups);
   }
   b.grid(foldedGrid(c, n.rows));
+  if (n.when.expr.valid()) b.when(n.when.expr, n.when.min, n.when.max);
   return b.finish();
 }
 
@@ -149,6 +151,24 @@ Status planBatchNorm(GpuPlanContext& c) {  // input, weight, bias, running_mean,
 }
 
 }  // namespace
+
+namespace normalization {
+
+Status describeRmsNorm(GpuPlanContext& c, ValueId x, ValueId weight, ValueId y, ExprId rows, ExprId length, double eps,
+                       const DispatchCondition& when) {
+  RowNorm n;
+  n.function = "rms";
+  n.x = x;
+  n.weight = weight;
+  n.y = y;
+  n.rows = rows;
+  n.length = length;
+  n.eps = eps;
+  n.when = when;
+  return planRowNorm(c, n);
+}
+
+}  // namespace normalization
 
 void registerNormalizationGpu(GpuRegistry& r) {
   r.add("aten.rms_norm.default", planRmsNorm);

@@ -23,5 +23,9 @@ std::span<const Kernel> kernels();
 const Kernel* choose(std::string_view function, Tier tier);
 /// Invocations per row: short rows would leave most of a large workgroup idle.
 int invocations(int64_t row_length);
+/// Describes y = rms_norm(x) · weight over rows of `length` elements, as part of another operator's plan. weight may be
+/// kNoValue.
+Status describeRmsNorm(GpuPlanContext& c, ValueId x, ValueId weight, ValueId y, ExprId rows, ExprId length, double eps,
+                       const DispatchCondition& when);
 
 }  // namespace etwgpu::normalization

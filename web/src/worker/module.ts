@@ -104,6 +104,7 @@ export interface Adapter {
   description: string;
   f16: boolean;
   subgroups: boolean;
+  subgroupMatrix: boolean;
   handle: number;
 }
 
