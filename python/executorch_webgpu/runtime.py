@@ -181,9 +181,9 @@ def load(
     multiplies quantised weights, "auto", "exact", "int16" or "int8". threads: of the CPU, default all. max_tier: the
     highest tier of GPU kernels, "baseline", "f16", "subgroups" or "subgroup_matrix". memory_cap: refuse programs that
     need more bytes. disable_passes: names of graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits:
-    WebGPU's default limits even where the device offers more. wide_kernels: the kernels for large GPUs on software adapters
-    too (for tests). emulate_matrices: 8 or 16, for tests: subgroup matrices of that size in plain WGSL. progress: called
-    with bytes read and their total; returning False cancels.
+    WebGPU's default limits even where the device offers more. wide_kernels: the kernels for large GPUs on software
+    adapters too (for tests). emulate_matrices: 8 or 16, for tests: subgroup matrices of that size in plain WGSL.
+    progress: called with bytes read and their total; returning False cancels.
 
     Raises a subclass of ExecuTorchWebGPUError.
     """

@@ -57,7 +57,7 @@ TEST(Choice, LinearBySubgroupMatrices) {
     return running(linearCase("l", o), caps, options(Precision::f16), {rows});
   };
   const LinearOptions down{.n = 2048, .k = 8192}, gate{.n = 8192, .k = 2048, .norm = true, .glu = true};
-  EXPECT_THAT(kernel(4, down), ElementsAre("f16_linear_int4_gemv_subgroups"));
+  EXPECT_THAT(kernel(4, down), ElementsAre("f16_linear_int4_gemv_wide"));
   EXPECT_THAT(kernel(5, down), ElementsAre("f16_linear_int4_gemm_matrix_64x32"));
   EXPECT_THAT(kernel(512, down), ElementsAre("f16_linear_int4_gemm_matrix_64x64"));
   EXPECT_THAT(kernel(2048, down), ElementsAre("f16_linear_int4_gemm_matrix_128x256"));
