@@ -113,6 +113,30 @@ fn product(word: u32, v: vec4f) -> f32 {
 }
 #endif
 
+// A unit of x, zero beyond the row; its square; times the norm's weight; times a number.
+#if WEIGHTS == int4
+alias Unit = Eight;
+fn unitOf(row: u32, at: u32) -> Unit {
+  if (at < ${UNITS}u) { return loadEight(row, at); }
+  return Eight();
+}
+fn dotOf(v: Unit) -> f32 { return dot(v.low, v.low) + dot(v.high, v.high); }
+fn normed(v: Unit, at: u32) -> Unit {
+  let i = 2u * min(at, ${UNITS}u - 1u);
+  return Eight(v.low * normWeight(i), v.high * normWeight(i + 1u));
+}
+fn scaled(v: Unit, by: f32) -> Unit { return Eight(v.low * by, v.high * by); }
+#else
+alias Unit = vec4f;
+fn unitOf(row: u32, at: u32) -> Unit {
+  if (at < ${UNITS}u) { return loadX(row, at); }
+  return vec4f();
+}
+fn dotOf(v: Unit) -> f32 { return dot(v, v); }
+fn normed(v: Unit, at: u32) -> Unit { return v * normWeight(min(at, ${UNITS}u - 1u)); }
+fn scaled(v: Unit, by: f32) -> Unit { return v * by; }
+#endif
+
 // Stages unit i of the chunk.
 #if WEIGHTS == int4
 fn stage(i: u32, v: Eight) {
@@ -200,46 +224,36 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
     if (first > 0u) { workgroupBarrier(); }
 #endif
 
+#if NORM && MATH == f16
 #for j 0 PER
     let i${j} = li + ${j}u * kThreads;
-    let at${j} = first + i${j};
-#if WEIGHTS == int4
-    var x${j} = Eight();
-    if (at${j} < ${UNITS}u) { x${j} = loadEight(row, at${j}); }
-#if NORM
-    squares += dot(x${j}.low, x${j}.low) + dot(x${j}.high, x${j}.high);
-    let g${j} = min(at${j}, ${UNITS}u - 1u) * 2u;
-    x${j}.low *= normWeight(g${j});
-    x${j}.high *= normWeight(g${j} + 1u);
-#endif
-#else
-    var x${j} = vec4f();
-    if (at${j} < ${UNITS}u) { x${j} = loadX(row, at${j}); }
-#if NORM
-    squares += dot(x${j}, x${j});
-    x${j} *= normWeight(min(at${j}, ${UNITS}u - 1u));
-#endif
-#endif
+    var x${j} = unitOf(row, first + i${j});
+    squares += dotOf(x${j});
+    x${j} = normed(x${j}, first + i${j});
 #endfor
-#if NORM
-    squares = subgroupAdd(squares);
-    if (li % sg == 0u) { squares_of[li / sg] = squares; }
-#endif
-#if NORM && MATH == f16
+    let squares_here = subgroupAdd(squares);
+    if (li % sg == 0u) { squares_of[li / sg] = squares_here; }
     workgroupBarrier();
     var total = 0.0;
     for (var i = 0u; i < (kThreads + sg - 1u) / sg; i++) { total += squares_of[i]; }
     let range = kRange * inverseSqrt(total / f32(${UNITS}u * kUnit) + params.eps);
-#else
-    const range = kRange;
-#endif
 #for j 0 PER
-#if WEIGHTS == int4
-    if (i${j} < kChunkUnits) { stage(i${j}, Eight(x${j}.low * range, x${j}.high * range)); }
-#else
-    if (i${j} < kChunkUnits) { stage(i${j}, x${j} * range); }
-#endif
+    if (i${j} < kChunkUnits) { stage(i${j}, scaled(x${j}, range)); }
 #endfor
+#else
+    for (var i = li; i < kChunkUnits; i += kThreads) {
+      var x = unitOf(row, first + i);
+#if NORM
+      squares += dotOf(x);
+      x = normed(x, first + i);
+#endif
+      stage(i, scaled(x, kRange));
+    }
+#if NORM
+    let squares_here = subgroupAdd(squares);  // of all chunks so far; the last chunk's is what counts
+    if (li % sg == 0u) { squares_of[li / sg] = squares_here; }
+#endif
+#endif
     workgroupBarrier();
 
 #for i 0 ITERATIONS

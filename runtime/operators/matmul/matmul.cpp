@@ -65,7 +65,8 @@ int64_t gemvWorkgroupBytes(const GemvProblem& p, const GemvShape& g) {
 }
 
 GemvShape gemvShape(const GemvProblem& p) {
-  constexpr int64_t kWorkgroups = 128;
+  constexpr int64_t kWorkgroups = 128;        // about the processors of a large GPU
+  constexpr int64_t kLeastInvocations = 128;  // that share the staging of x
   GemvShape g = tableShape(p);
   g.lanes = p.lanes;
   if (p.workgroup_rows) {
@@ -79,9 +80,8 @@ GemvShape gemvShape(const GemvProblem& p) {
   const int64_t units = p.k / (p.weights == Weights::int4 ? 8 : 4), steps = ceilTo(units, g.lanes);
   // A team without work, or with a much shorter share, would wait for the others.
   while (g.s > 1 && ceilTo(steps, g.s) * g.s * 10 > steps * 11) g.s /= 2;
-  while (!p.workgroup_rows && g.t > least &&
-         (g.invocations() > p.max_invocations || ceilTo(p.n, g.rows()) < kWorkgroups))
-    g.t /= 2;
+  const auto tooFew = [&] { return ceilTo(p.n, g.rows()) < kWorkgroups && g.invocations() > kLeastInvocations; };
+  while (!p.workgroup_rows && g.t > least && (g.invocations() > p.max_invocations || tooFew())) g.t /= 2;
   while (g.s > 1 && g.invocations() > p.max_invocations) g.s /= 2;
   const int64_t share = ceilTo(steps, g.s);
   g.chunks = 0;
