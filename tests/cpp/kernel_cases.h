@@ -195,6 +195,7 @@ inline std::vector<KernelCase> kernelCases() {
     cases.push_back(linearCase(w, {.bits = bits}));
     cases.push_back(linearCase(w + "_qkv", {.n = 96, .k = 192, .bits = bits, .norm = true, .bias = true}));
     cases.push_back(linearCase(w + "_down", {.n = 64, .k = 8192, .bits = bits, .residual = true}));
+    cases.push_back(linearCase(w + "_chunks", {.max_rows = 1, .n = 64, .k = 2304, .bits = bits, .norm = true}));
     cases.push_back(linearCase(w + "_head", {.n = 4608, .k = 64, .bits = bits, .norm = true}));
     for (const char* activation : {"silu", "gelu", "gelu_tanh", "relu"})
       cases.push_back(
@@ -213,16 +214,16 @@ inline std::vector<KernelCase> kernelCases() {
   cases.push_back(cachedAttentionCase("attention_odd", 3, 3, 20, 64));
   for (int bits : {0, 4, 8}) {
     const std::string w = std::to_string(bits);
-    cases.push_back(qkvCase("qkv" + w, 64, 2048, bits, true, false));
-    cases.push_back(attentionLinearCase("attention_linear" + w, 32, 8, 64, 2048, 2048, bits, true));
+    cases.push_back(qkvCase("qkv" + w, 64, 192, bits, true, false));
+    cases.push_back(attentionLinearCase("attention_linear" + w, 8, 2, 64, 2048, 96, bits, true));
   }
   for (const int64_t d : {64, 128, 256}) {
-    cases.push_back(qkvCase("qkv_norms" + std::to_string(d), d, 1024, 4, true, false, true));
+    cases.push_back(qkvCase("qkv_norms" + std::to_string(d), d, 192, 4, true, false, true));
     cases.push_back(ropeCase(d, true));
   }
   cases.push_back(ropeCase(20, true));
-  cases.push_back(qkvCase("qkv_affine", 80, 896, 4, false, true));
-  cases.push_back(attentionLinearCase("attention_linear_affine", 14, 2, 64, 999, 896, 4, false));
+  cases.push_back(qkvCase("qkv_affine", 80, 192, 4, false, true));
+  cases.push_back(attentionLinearCase("attention_linear_affine", 14, 2, 64, 999, 96, 4, false));
   cases.push_back(attentionLinearCase("attention_linear_odd", 3, 3, 20, 64, 60, 0, true));
   cases.push_back(ropeCase(64));
   cases.push_back(ropeCase(20));

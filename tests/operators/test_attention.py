@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from executorch_webgpu.partitioner import WebGPUPartitioner
 from executorch_webgpu.quantization import QuantizedLinear, QuantizedWeight
 from export.make_fixtures import Layer, lower
-from operators.helpers import TIERS, Function, Run, check_gpu, in_double
+from operators.helpers import HALF, WIDE, Function, Run, check_gpu, in_double
 from torch import nn
 from torch.export import Dim
 
@@ -67,26 +67,22 @@ class HeadNormed(nn.Module):
     ("heads", "kv_heads", "d", "length", "window", "quantised", "norms"),
     [
         (9, 3, 64, 160, 0, True, False),
-        (4, 4, 16, 64, 0, False, False),
         (4, 2, 128, 64, 0, True, True),
-        (2, 1, 128, 64, 9, False, True),
-        (14, 2, 64, 301, 0, True, False),
+        (7, 1, 64, 301, 0, False, True),
         (8, 1, 96, 77, 30, False, False),
         (4, 1, 256, 300, 100, True, True),
         (2, 2, 80, 65, 0, False, False),
     ],
 )
-@pytest.mark.parametrize("precision", ["f32", "f16"])
-def test_cached_layer(tmp_path, heads, kv_heads, d, length, window, quantised, norms, precision):
+def test_cached_layer(tmp_path, heads, kv_heads, d, length, window, quantised, norms):
     """Prefill, decode over the border of a part, chunks, the last position; decoding takes 5 dispatches a layer."""
     torch.manual_seed(1)
-    model = Cached(heads, kv_heads, d, length, window).eval().requires_grad_(False)
+    model = Cached(heads, kv_heads, d, length, window).eval()
     if quantised:
         for name, child in list(model.layer.named_children()):
             if isinstance(child, nn.Linear):
-                setattr(
-                    model.layer, name, QuantizedLinear(QuantizedWeight.from_float(child.weight, 4, 32, name == "o"))
-                )
+                weight = QuantizedWeight.from_float(child.weight, 4, 32, symmetric=name == "o")
+                setattr(model.layer, name, QuantizedLinear(weight))
     if norms:
         model.layer.q, model.layer.k = HeadNormed(model.layer.q, d), HeadNormed(model.layer.k, d)
     for p in model.requires_grad_(False).parameters():
@@ -97,7 +93,7 @@ def test_cached_layer(tmp_path, heads, kv_heads, d, length, window, quantised, n
     program = lower(model, (torch.randn(1, 5, 64), torch.tensor([0])), dims, WebGPUPartitioner())
     path = tmp_path / "model.pte"
     path.write_bytes(program.buffer)
-    runs = [Run(tier=tier, precision=precision) for tier in TIERS] + [Run(precision=precision, wide=True)]
+    runs = [Run(tier="baseline"), Run(), *WIDE, *HALF, Run("cpu")]
     sessions = [run.session(path) for run in runs]
     start = 0
     for s in [7, 1, 1, 33, 1, length - 44, 1]:
@@ -106,7 +102,7 @@ def test_cached_layer(tmp_path, heads, kv_heads, d, length, window, quantised, n
         for run, session in zip(runs, sessions, strict=True):
             (found,) = session.forward(x, torch.tensor([start]))
             error = (found.double() - expected).abs().max().item() / max(1, expected.abs().max().item())
-            assert error < (3e-5 if precision == "f32" else 1e-2), f"{run}, {s} rows at {start}: {error:.1e}"
-            if s == 1:
+            assert error < (3e-5 if run.precision == "f32" else 1e-2), f"{run}, {s} rows at {start}: {error:.1e}"
+            if s == 1 and run.device == "webgpu":
                 assert session.last_stats["dispatches"] <= 5
         start += s

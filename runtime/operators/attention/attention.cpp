@@ -65,10 +65,8 @@ WideDecode wideDecode(const WideProblem& p) {
   w.invocations = int(std::min<int64_t>(256, p.max_invocations));
   const int64_t subgroups = w.invocations / p.subgroup, small = 8 * p.group * subgroups;
   const auto sums = [&](int64_t heads) { return 4 * subgroups * heads * p.head_dim; };
-  const auto tile = [&](int64_t bytes) {
-    const int64_t most = std::min<int64_t>(bytes / (4 * p.group), p.part_positions);
-    return most - (most % 32 && most > 32 ? most % 32 : 0);
-  };
+  // a part that fits is one tile: a second one for its last positions would cost a round of its own
+  const auto tile = [&](int64_t bytes) { return std::min<int64_t>(bytes / (4 * p.group), p.part_positions); };
   const int64_t room = p.max_workgroup_bytes - small;
   w.together = tile(room - sums(p.group)) >= std::min<int64_t>(p.part_positions, 256);
   const int64_t left = room - sums(w.together ? p.group : 1);
