@@ -4,6 +4,7 @@
 import fs from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
+import { Transform } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 
 const TYPES = {
@@ -42,16 +43,52 @@ function range(header, size) {
   return first <= last ? [first, last] : null;
 }
 
+/** What a bad line does to bytes that begin at `position` of the file; calls `cut` where it breaks. */
+function badLine(fault, position, cut) {
+  let at = position;
+  return new Transform({
+    transform(piece, _, done) {
+      const bytes = Buffer.from(piece);
+      const { damage } = fault;
+      if (damage?.times > 0 && damage.at >= at && damage.at < at + bytes.length) {
+        damage.times--;
+        bytes[damage.at - at] ^= 0xff;
+      }
+      const left = (fault.cutAt ?? Infinity) - at;
+      at += bytes.length;
+      if (left < bytes.length) {
+        this.push(bytes.subarray(0, Math.max(0, left)));
+        setTimeout(cut, 50); // what was sent before must arrive
+        return;
+      }
+      if (fault.bytesPerSecond) setTimeout(() => done(null, bytes), (1000 * bytes.length) / fault.bytesPerSecond);
+      else done(null, bytes);
+    },
+  });
+}
+
 /**
  * Serves folders by URL prefix: `serve({mounts: {'/': 'dist'}})`. `intercept(request, response, headers)` may answer
- * itself and return true. Resolves to {url, close, requests}; `requests` lists what was asked for.
+ * itself and return true. Resolves to {url, close, requests, log, faults}; `requests` lists the paths that were asked
+ * for, `log` also method and range. `faults[path]` may be set at any time to {cutAt, damage: {at, times}, noRange,
+ * bytesPerSecond, refuse}: where the connection breaks, which byte arrives wrong how often, no ranges, slow, no answer.
  */
-export function serve({ mounts, port = 0, isolation = true, intercept }) {
+export function serve({ mounts, port = 0, isolation = true, headers: extra = {}, intercept }) {
   const requests = [];
+  const log = [];
+  const faults = {};
   const server = http.createServer((request, response) => {
     const { pathname } = new URL(request.url, 'http://localhost');
     requests.push(pathname);
-    const headers = { ...(isolation ? ISOLATION : {}), 'Cache-Control': 'no-cache', 'Accept-Ranges': 'bytes' };
+    log.push({ method: request.method, path: pathname, range: request.headers.range });
+    const fault = faults[pathname] ?? {};
+    if (fault.refuse) return request.socket.destroy();
+    const headers = {
+      ...(isolation ? ISOLATION : {}),
+      ...extra,
+      'Cache-Control': 'no-cache',
+      'Accept-Ranges': 'bytes',
+    };
     const fail = (status) =>
       response.writeHead(status, { ...headers, 'Content-Type': 'text/plain' }).end(`${status}\n`);
     if (intercept?.(request, response, headers)) return;
@@ -63,9 +100,10 @@ export function serve({ mounts, port = 0, isolation = true, intercept }) {
       return fail(400);
     }
     if (!file || !fs.existsSync(file)) return fail(404);
-    const { size } = fs.statSync(file);
+    const { size, mtimeMs } = fs.statSync(file);
+    headers.ETag = `"${size.toString(16)}-${Math.round(mtimeMs).toString(16)}"`;
     headers['Content-Type'] = TYPES[path.extname(file)] ?? 'application/octet-stream';
-    const part = range(request.headers.range, size);
+    const part = fault.noRange ? undefined : range(request.headers.range, size);
     if (part === null) return fail(416);
     const [first, last] = part ?? [0, size - 1];
     if (part) headers['Content-Range'] = `bytes ${first}-${last}/${size}`;
@@ -75,7 +113,8 @@ export function serve({ mounts, port = 0, isolation = true, intercept }) {
     const stream = fs.createReadStream(file, { start: first, end: last });
     stream.on('error', () => response.destroy());
     response.on('close', () => stream.destroy());
-    stream.pipe(response);
+    if (faults[pathname]) stream.pipe(badLine(fault, first, () => response.destroy())).pipe(response);
+    else stream.pipe(response);
   });
   return new Promise((resolve, reject) => {
     server.on('error', reject);
@@ -85,7 +124,7 @@ export function serve({ mounts, port = 0, isolation = true, intercept }) {
           server.close(done);
           server.closeAllConnections();
         });
-      resolve({ url: `http://127.0.0.1:${server.address().port}/`, close, requests });
+      resolve({ url: `http://127.0.0.1:${server.address().port}/`, close, requests, log, faults });
     });
   });
 }

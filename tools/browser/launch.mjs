@@ -42,8 +42,11 @@ async function launchChromium(onConsole) {
   return {
     name: 'chromium',
     version: browser.version(),
-    async open(url, { width = 1280, height = 800, dark = false } = {}) {
-      const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? 'dark' : 'light' });
+    async open(url, { width = 1280, height = 800, dark = false, beside } = {}) {
+      // `beside`: another page whose storage it shares; in Firefox all do
+      const viewport = { width, height };
+      const context =
+        beside?.raw.context() ?? (await browser.newContext({ viewport, colorScheme: dark ? 'dark' : 'light' }));
       const page = await context.newPage();
       page.setDefaultTimeout(0);
       page.on('console', (message) => onConsole(message.text()));
@@ -54,7 +57,7 @@ async function launchChromium(onConsole) {
         evaluate: (fn, argument) => page.evaluate(fn, argument),
         expose: (name, fn) => page.exposeFunction(name, fn),
         screenshot: (file) => page.screenshot({ path: file }),
-        close: () => context.close(),
+        close: () => (beside ? page.close() : context.close()),
       };
     },
     close: () => browser.close(),

@@ -18,7 +18,8 @@ export const RUNTIME_CODES = [
   'internal',
 ] as const;
 
-export type ErrorCode = Exclude<(typeof RUNTIME_CODES)[number], 'ok'> | 'build_mismatch' | 'worker_died' | 'disposed';
+export type ErrorCode =
+  Exclude<(typeof RUNTIME_CODES)[number], 'ok'> | 'integrity' | 'build_mismatch' | 'worker_died' | 'disposed';
 
 /** What every rejection of this package is. `code` is stable; the message is for people. */
 export class ExecuTorchError extends Error {
@@ -52,6 +53,8 @@ export class DeviceLostError extends ExecuTorchError {}
 export class GpuError extends ExecuTorchError {}
 /** A download failed or ended early. */
 export class DownloadError extends ExecuTorchError {}
+/** A file's bytes do not match their hash in the manifest, not even after another download. */
+export class IntegrityError extends ExecuTorchError {}
 /** An AbortSignal fired. Its name is AbortError, as everywhere on the platform. */
 export class CancelledError extends ExecuTorchError {}
 export class InternalError extends ExecuTorchError {}
@@ -83,6 +86,7 @@ const CLASSES: Record<ErrorCode, new (code: ErrorCode, message: string, options?
   io_error: DownloadError,
   cancelled: CancelledError,
   internal: InternalError,
+  integrity: IntegrityError,
   build_mismatch: BuildMismatchError,
   worker_died: WorkerDiedError,
   disposed: DisposedError,

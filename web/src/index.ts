@@ -1,9 +1,11 @@
 export { ExecuTorchRuntime } from './runtime.js';
 export { Session } from './session.js';
+export type { CachedModelInfo, CacheUsage } from './cache.js';
 export { Generation } from './generation.js';
 export { tensor, type DType, type Tensor, type TensorData, type Value } from './tensor.js';
 export * from './errors.js';
 export type {
+  CacheInfo,
   Capabilities,
   ChatMessage,
   Counters,
@@ -15,7 +17,11 @@ export type {
   KernelTime,
   LoadOptions,
   Manifest,
+  ManifestFile,
+  ManifestVariant,
   MemoryReport,
+  ModelSource,
+  Path,
   Progress,
   Prompt,
   SessionInfo,

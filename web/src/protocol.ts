@@ -16,15 +16,29 @@ import type {
   WasmTier,
 } from './types.js';
 
+/** A model as it crosses to the worker: blobs and streams cross without a copy. */
+export type SourceRef =
+  | { kind: 'url'; url: string }
+  | { kind: 'files'; files: { path: string; blob: Blob }[] }
+  | { kind: 'stream'; stream: ReadableStream<Uint8Array> };
+
 export interface LoadRequest {
-  modelUrl: string;
+  source: SourceRef;
+  /** Weights beside a bare `.pte`. */
+  dataUrl?: string;
+  variant?: string;
+  cache: 'auto' | 'none';
   device: 'auto' | DeviceName;
+  /** On the caller's own thread only. */
+  gpuDevice?: GPUDevice;
   exact: boolean;
   f16: boolean;
   threads: number;
   memoryCap: number;
   tier: WasmTier;
   threaded: boolean;
+  /** Why there is one thread only; empty where there are more. */
+  singleThread: string;
   moduleUrl: string;
   wasmUrl: string;
   debug: DebugOptions;

@@ -1,9 +1,11 @@
 // The entry point: finds out what the browser can do, starts the worker, loads a model in it.
 import { canUseThreads, capabilities, defaultThreads, wasmTier } from './capabilities.js';
-import { Channel } from './channel.js';
+import { cache } from './cache.js';
+import { Channel, type Port } from './channel.js';
 import { cancelled, makeError, throwIfAborted } from './errors.js';
-import type { LoadRequest } from './protocol.js';
+import type { FromWorker, LoadRequest } from './protocol.js';
 import { Session } from './session.js';
+import { sourceOf } from './sources.js';
 import type { Capabilities, LoadOptions, WasmTier } from './types.js';
 
 type Build = WasmTier | `${WasmTier}-threads`;
@@ -40,30 +42,69 @@ function startWorker(url: string | URL | undefined): Worker {
     : new Worker(url, { type: 'module' });
 }
 
-function threadCount(asked: number | undefined): number {
-  if (asked === undefined) return defaultThreads();
-  if (!Number.isInteger(asked) || asked < 1) throw makeError('invalid_argument', `threads: ${asked} is no count`);
-  return canUseThreads() ? asked : 1;
+/** The same engine on this thread, behind the same messages. */
+async function startHere(): Promise<Port> {
+  const { Engine } = await import('./worker/engine.js');
+  const port: Port = {
+    // later, as between threads: whoever calls has its promise before anything happens
+    postMessage: (message) => queueMicrotask(() => engine.receive(message)),
+    terminate: () => engine.close(),
+    onmessage: null,
+    onmessageerror: null,
+    onerror: null,
+  };
+  const engine = new Engine((message: FromWorker) => {
+    queueMicrotask(() => port.onmessage?.({ data: message } as MessageEvent));
+  }, false);
+  return port;
 }
 
-function loadRequest(options: LoadOptions): LoadRequest {
-  const tier = options.debug?.wasmTier ?? wasmTier();
-  if (!tier) throw makeError('internal', 'this browser has no WebAssembly SIMD');
-  const device = options.device ?? 'auto';
+/** How many threads, and why only one. */
+function threadCount(options: LoadOptions): { threads: number; singleThread: string } {
+  const asked = options.threads;
+  if (asked !== undefined && (!Number.isInteger(asked) || asked < 1)) {
+    throw makeError('invalid_argument', `threads: ${asked} is no count`);
+  }
+  const one = (singleThread: string) => ({ threads: 1, singleThread });
+  if (options.worker === false) return one('one thread, since worker: false runs on the calling one');
+  if (!canUseThreads()) return one('one thread, since the page is not cross-origin isolated (COOP and COEP headers)');
+  const threads = asked ?? defaultThreads();
+  return threads > 1 ? { threads, singleThread: '' } : one(asked ? 'one thread was asked for' : 'one processor');
+}
+
+function deviceOf(options: LoadOptions): Pick<LoadRequest, 'device' | 'gpuDevice'> {
+  const { device = 'auto' } = options;
+  if (typeof device === 'object') {
+    if (options.worker === false) return { device: 'webgpu', gpuDevice: device };
+    throw makeError('invalid_argument', 'device: a GPUDevice cannot be sent to a worker; add worker: false');
+  }
   if (!['auto', 'webgpu', 'wasm'].includes(device))
     throw makeError('invalid_argument', `no device '${String(device)}'`);
-  const threads = threadCount(options.threads);
+  return { device };
+}
+
+async function loadRequest(options: LoadOptions): Promise<LoadRequest> {
+  const tier = options.debug?.wasmTier ?? wasmTier();
+  if (!tier) throw makeError('internal', 'this browser has no WebAssembly SIMD');
+  const model = options.model ?? options.modelUrl;
+  if (model === undefined) throw makeError('invalid_argument', 'modelUrl: which model?');
+  const device = deviceOf(options);
+  const { threads, singleThread } = threadCount(options);
   const threaded = threads > 1;
   const urls = buildUrls(threaded ? `${tier}-threads` : tier, options.wasmUrl);
   return {
-    modelUrl: new URL(options.modelUrl, location.href).href,
-    device,
+    source: await sourceOf(model, options.worker !== false),
+    ...(options.dataUrl !== undefined && { dataUrl: new URL(options.dataUrl, globalThis.location?.href).href }),
+    ...(options.variant !== undefined && { variant: options.variant }),
+    cache: options.cache ?? 'auto',
+    ...device,
     exact: options.activations === 'exact',
     f16: options.precision === 'f16',
     threads,
     memoryCap: options.memoryCap ?? 0,
     tier,
     threaded,
+    singleThread,
     moduleUrl: urls.module.href,
     wasmUrl: urls.wasm.href,
     debug: options.debug ?? {},
@@ -76,20 +117,24 @@ export const ExecuTorchRuntime = {
     return capabilities();
   },
 
+  /** Models that are kept for the next visit. */
+  cache,
+
   /**
-   * Loads a model into a worker of its own.
+   * Loads a model into a worker of its own (or, with `worker: false`, on this thread).
    * @throws ExecuTorchError of a class by its code; CancelledError if the signal fires.
    */
   async loadModel(options: LoadOptions): Promise<Session> {
     const { signal, onProgress } = options;
     throwIfAborted(signal);
-    const request = loadRequest(options);
-    const channel = new Channel(startWorker(options.workerUrl));
+    const request = await loadRequest(options);
+    const channel = new Channel(options.worker === false ? await startHere() : startWorker(options.workerUrl));
+    const transfer = request.source.kind === 'stream' ? [request.source.stream as unknown as Transferable] : [];
     // Nothing of a half-loaded model is worth keeping: ending the worker stops the network and frees all memory at once.
     const abort = () => channel.close(cancelled(signal));
     signal?.addEventListener('abort', abort);
     try {
-      const info = await channel.call('load', request, { ...(onProgress && { onEvent: onProgress }) });
+      const info = await channel.call('load', request, { ...(onProgress && { onEvent: onProgress }), transfer });
       return new Session(channel, info);
     } catch (error) {
       channel.close(makeError('disposed', 'the model could not be loaded'));

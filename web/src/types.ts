@@ -5,19 +5,50 @@ export type DeviceName = 'webgpu' | 'wasm';
 export type WasmTier = 'relaxed' | 'simd128';
 
 export interface Progress {
-  /** In this order; `ready` is the last call. */
-  phase: 'runtime' | 'download' | 'compile' | 'ready';
+  /** In this order, `waiting` (for another tab that downloads the same model) only where it comes to that; `ready` is the last call. */
+  phase: 'runtime' | 'waiting' | 'download' | 'compile' | 'ready';
   /** Bytes so far; never decreases. */
   loaded: number;
   /** Bytes in all, 0 while unknown. */
   total: number;
+  /** Bytes of `loaded` that came from the cache. */
+  cached: number;
+  /** While downloading, as soon as it can be told. */
+  secondsLeft?: number;
 }
+
+/**
+ * A model: URL of a folder (with `manifest.json`) or of a `.pte`, or either of them at hand. Files of a picked or dropped
+ * folder are found by their `webkitRelativePath`.
+ */
+export type ModelSource =
+  | string
+  | URL
+  | Blob
+  | ReadableStream<Uint8Array>
+  | FileSystemFileHandle
+  | FileSystemDirectoryHandle
+  | FileList
+  | readonly File[];
 
 export interface LoadOptions {
   /** A model folder (with `manifest.json`) or a `.pte`. Relative URLs are relative to the page. */
-  modelUrl: string | URL;
-  /** `auto`: WebGPU where there is an adapter, else the CPU; `session.fallbackReason` then says why. */
-  device?: 'auto' | DeviceName;
+  modelUrl?: string | URL;
+  /** Instead of `modelUrl`: a model that is at hand. */
+  model?: ModelSource;
+  /** URL of a `.ptd` with the weights of a bare `.pte`. */
+  dataUrl?: string | URL;
+  /** A variant of a model folder by name. Default: the first that suits this device; `session.info.variant` says why. */
+  variant?: string;
+  /** `auto` keeps downloads for the next visit, as far as the browser has room; `none` keeps nothing. */
+  cache?: 'auto' | 'none';
+  /**
+   * `auto`: WebGPU where there is an adapter, else the CPU; `session.fallbackReason` then says why. A GPUDevice of yours
+   * needs `worker: false`, since devices cannot be sent to a worker.
+   */
+  device?: 'auto' | DeviceName | GPUDevice;
+  /** `false` runs the same engine on the calling thread, e.g. in a worker of yours; without CPU threads. */
+  worker?: boolean;
   /** `exact`: the CPU multiplies in f32 instead of with 8 or 16 bit activations. No effect on the GPU. */
   activations?: 'auto' | 'exact';
   /** `f16`: intermediates and KV cache in half precision on GPUs that can. */
@@ -44,6 +75,8 @@ export interface DebugOptions {
   /** WebGPU's default limits, whatever the adapter offers. */
   defaultLimits?: boolean;
   wasmTier?: WasmTier;
+  /** Keep files in CacheStorage, as where OPFS is missing. */
+  cacheStorage?: boolean;
   /** Module that the worker imports before anything else, e.g. to count calls of the browser's WebGPU objects. */
   instrument?: string;
 }
@@ -143,20 +176,63 @@ export interface KernelTime {
   flops: number;
 }
 
+/** An entry of `manifest.json`. */
+export interface ManifestFile {
+  path: string;
+  size: number;
+  sha256?: string;
+  /** SHA-256 of each `chunk_bytes`. */
+  chunks?: string[];
+  /** Files whose concatenation this file is; it does not exist by itself then. */
+  parts?: ManifestFile[];
+}
+export interface ManifestVariant {
+  name: string;
+  program: string;
+  /** Weights beside the program. */
+  data?: string;
+  /** `f16`: only for GPUs that can. */
+  dtype?: string;
+  weights?: { bits: number };
+  /** WebGPU limits that it needs. */
+  limits?: Record<string, number>;
+  metadata?: Record<string, unknown>;
+}
 /** `manifest.json` of a model folder, as far as this package reads it. */
 export interface Manifest {
   format: number;
   name: string;
   task: string;
-  files: { path: string; size: number; sha256?: string }[];
-  /** `data`: the `.ptd` with the program's weights, where they are not inside the program. */
-  variants: { name: string; program: string; data?: string; metadata?: Record<string, unknown> }[];
+  chunk_bytes?: number;
+  files: ManifestFile[];
+  /** Best first. */
+  variants: ManifestVariant[];
 }
+
+/** Where the bytes of a model came from and whether the next load finds them. */
+export interface CacheInfo {
+  /** `hit`: nothing was downloaded. `stored`: the next load will be a hit. `off`: nothing is kept; `reason` says why. */
+  state: 'hit' | 'stored' | 'off';
+  reason?: string;
+  storage?: 'opfs' | 'cachestorage';
+  bytesFromCache: number;
+  bytesFromNetwork: number;
+}
+
+/** From the best to the plainest; the same file and the same results on each. */
+export type Path =
+  'webgpu-f16-subgroups' | 'webgpu-f16' | 'webgpu-subgroups' | 'webgpu-baseline' | 'wasm-threads' | 'wasm';
 
 export interface SessionInfo {
   device: DeviceName;
+  path: Path;
+  /** Why `path` is not the best one, a sentence for each step down. */
+  reasons: string[];
   /** Why `auto` did not take the GPU. */
   fallbackReason?: string;
+  cache: CacheInfo;
+  /** Of a model folder: which of its variants runs, and why this one. */
+  variant?: { name: string; reason: string };
   wasmTier: WasmTier;
   threads: number;
   adapter?: {
@@ -168,7 +244,7 @@ export interface SessionInfo {
     subgroupMatrix: boolean;
   };
   methods: { name: string; constant: boolean; values: number[] }[];
-  /** Of a model folder. */
+  /** Of a model folder, without the hashes. */
   manifest?: Manifest;
   /** Files beside the program, by name: `labels.txt`, `preprocess.json`. */
   files: Record<string, string>;

@@ -30,6 +30,7 @@ describe('errors', () => {
       'worker_died',
       'disposed',
       'build_mismatch',
+      'integrity',
     ] as errors.ErrorCode[]) {
       const error = errors.makeError(code, '');
       expect(byName[code === 'cancelled' ? 'CancelledError' : error.name]).toBe(error.constructor);

@@ -1,5 +1,5 @@
 // A loaded model in the worker: module, device, session, tokenizer.
-import { ExecuTorchError, makeError } from '../errors.js';
+import { makeError, type ExecuTorchError } from '../errors.js';
 import type { LoadRequest, PlainGenerateOptions } from '../protocol.js';
 import type { Value } from '../tensor.js';
 import type {
@@ -8,67 +8,25 @@ import type {
   GeneratedToken,
   GenerateResult,
   KernelTime,
+  Manifest,
+  ManifestFile,
   MemoryReport,
   Progress,
   Prompt,
   SessionInfo,
 } from '../types.js';
-import { locate, type Located, type LocatedFile } from './folder.js';
+import type { Located } from './folder.js';
 import { Conversation } from './generate.js';
-import { WasmModule, type Adapter } from './module.js';
-import { fetchOpener, StreamSource } from './source.js';
+import { load, pathOf } from './load.js';
+import type { WasmModule } from './module.js';
 import { TextModel } from './tokenizer.js';
 import { decodeValues, encodeValues } from './values.js';
 
-declare const ETWGPU_BUILD_ID: string;
-
-const DEVICE = { webgpu: 0, cpu: 1 };
-const PRECISION = { f32: 0, f16: 1 };
-const ACTIVATIONS = { automatic: 0, exact: 1 };
-const TIERS = ['baseline', 'f16', 'subgroups', 'subgroup_matrix'] as const;
 /** Tokens of a prompt between two looks at the signal: about 0.1 s on a CPU, and one full step on a GPU. */
 const CHUNK = { webgpu: 512, wasm: 64 };
 
 /** Files that the page gets to see; a tokenizer is large and of no use there. */
 const SHOWN = ['labels.txt', 'preprocess.json'];
-
-/** Adds up what is downloaded; what it reports never decreases. */
-class Meter {
-  private loaded = 0;
-  /** Position and size by file. */
-  private readonly files = new Map<string, { at: number; size: number }>();
-  private phase: Progress['phase'] = 'runtime';
-  constructor(private readonly report: (progress: Progress) => void) {}
-  enter(phase: Progress['phase']): void {
-    this.phase = phase;
-    this.tell();
-  }
-  add(bytes: number): void {
-    this.loaded += bytes;
-    this.tell();
-  }
-  /** Of a streamed file, up to this position; `size` 0: not known yet. */
-  reach(file: string, position: number, size: number): void {
-    const { at, size: before } = this.files.get(file) ?? { at: 0, size: 0 };
-    this.files.set(file, { at: Math.max(at, position), size: Math.max(before, size) });
-    this.tell();
-  }
-  /** All streamed files are there as a whole. */
-  complete(): boolean {
-    return [...this.files.values()].every(({ at, size }) => size > 0 && at === size);
-  }
-  finish(): void {
-    for (const file of this.files.values()) file.at = Math.max(file.at, file.size);
-    this.enter('ready');
-  }
-  private tell(): void {
-    const files = [...this.files.values()];
-    const loaded = files.reduce((sum, { at }) => sum + at, this.loaded);
-    const total = files.reduce((sum, { size }) => sum + size, this.loaded);
-    const known = files.length > 0 && files.every(({ size }) => size > 0);
-    this.report({ phase: this.phase, loaded, total: known ? Math.max(loaded, total) : 0 });
-  }
-}
 
 export class Model {
   private constructor(
@@ -86,52 +44,8 @@ export class Model {
     onProgress: (progress: Progress) => void,
   ): Promise<Model> {
     const began = performance.now();
-    const meter = new Meter(onProgress);
-    meter.enter('runtime');
-    const pool = request.threaded ? request.threads - 1 : 0;
-    const [module, located] = await Promise.all([
-      WasmModule.create(request, pool, ETWGPU_BUILD_ID, (bytes) => meter.add(bytes)),
-      locate(request.modelUrl, signal, (bytes) => meter.add(bytes)),
-    ]);
-    const { adapter, reason } = await chooseDevice(module, request);
-    const device: DeviceName = adapter ? 'webgpu' : 'wasm';
-
-    meter.enter('download');
-    const streamed = [located.program, ...(located.data ? [located.data] : [])];
-    for (const { url, size } of streamed) meter.reach(url, 0, size);
-    const open = ({ url, size }: LocatedFile): number =>
-      module.addSource(
-        new StreamSource(
-          url,
-          fetchOpener(url),
-          signal,
-          size,
-          (position, total) => {
-            meter.reach(url, position, total);
-            if (meter.complete()) meter.enter('compile');
-          },
-          () => module.uploaded(),
-        ),
-      );
-    const sources = streamed.map(open);
-    let session: number;
-    try {
-      session = await module.loadSession({
-        source: sources[0] as number,
-        data: sources[1] ?? 0,
-        name: located.program.url,
-        size: located.program.size,
-        device: adapter ? DEVICE.webgpu : DEVICE.cpu,
-        precision: request.f16 ? PRECISION.f16 : PRECISION.f32,
-        activations: request.exact ? ACTIVATIONS.exact : ACTIVATIONS.automatic,
-        threads: request.threads,
-        maxTier: TIERS.indexOf(request.debug.maxTier ?? 'subgroup_matrix'),
-        memoryCap: request.memoryCap,
-        disabledPasses: request.debug.disabledPasses ?? '',
-      });
-    } finally {
-      for (const source of sources) module.removeSource(source);
-    }
+    const loaded = await load(request, signal, onProgress);
+    const { module, session, device, adapter, fallback, located } = loaded;
     const methods = module.methods(session);
     const text = textModel(located);
     const generator =
@@ -140,12 +54,15 @@ export class Model {
         : undefined;
     const info: SessionInfo = {
       device,
-      ...(reason !== undefined && { fallbackReason: reason }),
+      ...pathOf(request, adapter, fallback),
+      ...(fallback !== undefined && { fallbackReason: fallback }),
+      cache: loaded.cache,
+      ...(located.variant && { variant: { name: located.variant.variant.name, reason: located.variant.reason } }),
       wasmTier: request.tier,
       threads: request.threads,
       ...(adapter && { adapter }),
       methods,
-      ...(located.manifest && { manifest: located.manifest }),
+      ...(located.manifest && { manifest: withoutHashes(located.manifest) }),
       files: Object.fromEntries(Object.entries(located.files).filter(([name]) => SHOWN.includes(name))),
       canGenerate: generator !== undefined,
       ...(generator && { contextLength: generator.capacity }),
@@ -165,7 +82,7 @@ export class Model {
         endIds(located, methods),
         CHUNK[device],
       );
-    meter.finish();
+    loaded.meter.finish();
     info.loadMs = performance.now() - began;
     return new Model(module, session, device, text, conversation, info);
   }
@@ -221,21 +138,14 @@ export class Model {
   }
 }
 
-/** No adapter: the CPU was asked for, or `auto` fell back for `reason`. */
-async function chooseDevice(module: WasmModule, request: LoadRequest): Promise<{ adapter?: Adapter; reason?: string }> {
-  if (request.device === 'wasm') return {};
-  const tier = request.debug.maxTier;
-  try {
-    const adapter = await module.createDevice({
-      defaultLimits: request.debug.defaultLimits ?? false,
-      f16: tier !== 'baseline',
-      subgroups: tier !== 'baseline' && tier !== 'f16',
-    });
-    return { adapter };
-  } catch (error) {
-    if (request.device === 'webgpu' || !(error instanceof ExecuTorchError) || error.code === 'internal') throw error;
-    return { reason: error.message };
-  }
+/** A page has no use for them, and large models have thousands. */
+function withoutHashes(manifest: Manifest): Manifest {
+  const plain = ({ path, size, parts }: ManifestFile): ManifestFile => ({
+    path,
+    size,
+    ...(parts && { parts: parts.map(plain) }),
+  });
+  return { ...manifest, files: manifest.files.map(plain) };
 }
 
 function textModel(located: Located): TextModel | undefined {

@@ -8,6 +8,7 @@ interface Exports {
   wasmMemory: WebAssembly.Memory;
   HEAPU8: Uint8Array;
   etwgpuBuffer(handle: number): GPUBuffer;
+  etwgpuImportDevice(device: GPUDevice): number;
   _malloc(bytes: number): number;
   _free(pointer: number): void;
   _etwgpu_build_id(): number;
@@ -358,9 +359,16 @@ export class WasmModule {
   }
 
   /** @throws NoAdapterError and whatever else keeps the device from being made. */
-  async createDevice(options: { defaultLimits: boolean; f16: boolean; subgroups: boolean }): Promise<Adapter> {
+  async createDevice(options: {
+    /** A device of the caller's, instead of a new one. */
+    existing?: GPUDevice;
+    defaultLimits: boolean;
+    f16: boolean;
+    subgroups: boolean;
+  }): Promise<Adapter> {
+    const existing = options.existing ? this.exports.etwgpuImportDevice(options.existing) : 0;
     const adapter = await this.json<Adapter>((id) =>
-      this.exports._etwgpu_device_create(id, 0, +options.defaultLimits, +!options.f16, +!options.subgroups),
+      this.exports._etwgpu_device_create(id, existing, +options.defaultLimits, +!options.f16, +!options.subgroups),
     );
     this.device = adapter.handle;
     return adapter;

@@ -1,5 +1,5 @@
 // Serving byte ranges of a file from one forward pass over a download.
-import { makeError } from '../errors.js';
+import { ExecuTorchError, makeError } from '../errors.js';
 
 /** A range of the file and where its bytes go; `write` gets them in order, in pieces of any length. */
 export interface ReadTarget {
@@ -42,9 +42,20 @@ export class StreamSource {
   ) {}
 
   total = 0;
+  /** What the first failed read threw: on its way through the module it would lose its class. */
+  failure: unknown;
 
   /** Serves all targets. Targets may overlap; those before the position of the stream start a new request. */
   async read(targets: ReadTarget[]): Promise<void> {
+    try {
+      await this.serve(targets);
+    } catch (error) {
+      this.failure ??= error;
+      throw error;
+    }
+  }
+
+  private async serve(targets: ReadTarget[]): Promise<void> {
     const todo = targets.map((target) => ({ target, done: 0 })).sort((a, b) => a.target.offset - b.target.offset);
     for (const t of todo) if (t.target.size === 0) t.target.end?.();
     let active = todo.filter((t) => t.target.size > 0);
@@ -111,6 +122,7 @@ export class StreamSource {
       result = await this.reader.read();
     } catch (error) {
       if (this.signal.aborted) throw makeError('cancelled', 'the download was cancelled');
+      if (error instanceof ExecuTorchError) throw error;
       throw makeError('io_error', `${this.name}: the download broke off at byte ${this.position}: ${String(error)}`);
     }
     if (result.done) {
@@ -120,26 +132,6 @@ export class StreamSource {
     this.rest = result.value;
     this.onPosition(this.position + this.rest.length, this.total);
   }
-}
-
-/** Opens a URL by fetch; where the server ignores ranges, the stream begins at 0 and is skipped over. */
-export function fetchOpener(url: string): Open {
-  return async (offset, signal) => {
-    let response: Response;
-    try {
-      response = await fetch(url, { signal, ...(offset > 0 && { headers: { Range: `bytes=${offset}-` } }) });
-    } catch (error) {
-      if (signal.aborted) throw makeError('cancelled', 'the download was cancelled');
-      throw makeError('io_error', `${url} could not be fetched: ${String(error)}`);
-    }
-    if (!response.ok || !response.body) {
-      throw makeError('io_error', `${url}: the server answered ${response.status} ${response.statusText}`.trimEnd());
-    }
-    const start = response.status === 206 ? offset : 0;
-    // the length of a compressed response says nothing about the file's
-    const length = response.headers.has('Content-Encoding') ? 0 : Number(response.headers.get('Content-Length') ?? 0);
-    return { stream: response.body, start, total: length ? length + start : 0 };
-  };
 }
 
 /**
