@@ -35,6 +35,7 @@ window.harness = {
       let abortedAt;
       try {
         const session = await et.ExecuTorchRuntime.loadModel({
+          cache: 'none',
           ...options,
           signal: controller.signal,
           debug: {

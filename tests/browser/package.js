@@ -1,5 +1,7 @@
 // The page of package.mjs: the built package as a user would import it.
 import * as et from '/web/index.js';
+import { openai } from '/web/openai.js';
+import { ImageClassifier } from '/web/tasks.js';
 
 const { ExecuTorchRuntime, tensor } = et;
 // position-dependent, and the same in every load
@@ -52,6 +54,45 @@ const models = {
   text: () => [new File(['a'], 'a.txt'), new File(['b'], 'b.txt')],
 };
 
+const sessions = {};
+const gone = [];
+
+async function pictureOf(kind, url) {
+  const blob = await (await fetch(url)).blob();
+  const bitmap = await createImageBitmap(blob);
+  const canvas = document.createElement('canvas');
+  [canvas.width, canvas.height] = [bitmap.width, bitmap.height];
+  canvas.getContext('2d').drawImage(bitmap, 0, 0);
+  switch (kind) {
+    case 'Blob':
+      return blob;
+    case 'ImageBitmap':
+      return bitmap;
+    case 'HTMLCanvasElement':
+      return canvas;
+    case 'ImageData':
+      return canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    case 'VideoFrame': {
+      const frame = new VideoFrame(canvas, { timestamp: 0 });
+      gone.push(() => frame.close());
+      return frame;
+    }
+    case 'HTMLVideoElement': {
+      const video = Object.assign(document.createElement('video'), { muted: true, srcObject: canvas.captureStream() });
+      const first = new Promise((resolve) => video.requestVideoFrameCallback(resolve));
+      await video.play();
+      const draw = setInterval(() => canvas.getContext('2d').drawImage(bitmap, 0, 0), 30);
+      await first;
+      clearInterval(draw);
+      return video;
+    }
+    default:
+      return Object.assign(new Image(), { src: url })
+        .decode()
+        .then(() => Object.assign(new Image(), { src: url }));
+  }
+}
+
 window.tests = {
   async attempt(what, argument) {
     try {
@@ -74,6 +115,80 @@ window.tests = {
   },
   async fromHand({ kind, folder }) {
     return once({ model: await models[kind](folder), device: 'wasm' });
+  },
+
+  async open({ key, ...options }) {
+    sessions[key] = await ExecuTorchRuntime.loadModel(options);
+    return sessions[key].info;
+  },
+  close: ({ key }) => sessions[key].dispose(),
+  reload: async ({ key }) => {
+    await sessions[key].reload();
+    return sessions[key].info;
+  },
+  run: async ({ key, shape = [1, 3, 224, 224] }) => {
+    const [output] = await sessions[key].run([tensor('f32', shape, picture)]);
+    return output.shape;
+  },
+  loseDevice: ({ key }) => sessions[key].loseDevice(),
+  /** A device of the page's own. */
+  async ownDevice({ url }) {
+    const adapter = await navigator.gpu.requestAdapter();
+    const device = await adapter.requestDevice();
+    const wrong = await ExecuTorchRuntime.loadModel({ modelUrl: url, device }).catch((error) => error);
+    const result = await once({ modelUrl: url, device, worker: false });
+    const data = device.createBuffer({ size: 4, usage: GPUBufferUsage.COPY_DST }); // still the page's
+    data.destroy();
+    return { ...result, refused: wrong.constructor === et.InvalidArgumentError };
+  },
+  async classify({ key, kind, url }) {
+    const image = await pictureOf(kind, url);
+    const [first] = await new ImageClassifier(sessions[key]).classify(image);
+    for (const close of gone.splice(0)) close();
+    return first;
+  },
+  /** Runs that are dropped: one before it starts, the queue behind it. */
+  async abortRuns({ key }) {
+    const controller = new AbortController();
+    const input = tensor('f32', [1, 3, 224, 224], picture);
+    const first = sessions[key].run([input]);
+    const dropped = [1, 2, 3].map(() => sessions[key].run([input], { signal: controller.signal }));
+    controller.abort();
+    const results = await Promise.allSettled(dropped);
+    await first;
+    return results.map((r) => `${r.status} ${r.reason?.name}`);
+  },
+  async chat({ key }) {
+    const chat = sessions[key].chat({ system: 'Answer in one word.', maxTokens: 6 });
+    let streamed = '';
+    for await (const piece of chat.send('What is the capital of France?')) streamed += piece;
+    const second = await chat.send('And of Italy?');
+    const roles = chat.messages.map((m) => m.role).join(' ');
+    return {
+      streamed,
+      kept: chat.messages[2].content,
+      roles,
+      reused: second.timings.reusedTokens,
+      undone: chat.undo(),
+    };
+  },
+  async completions({ key }) {
+    const client = openai(sessions[key]);
+    const messages = [{ role: 'user', content: [{ type: 'text', text: 'What is the capital of France?' }] }];
+    const whole = await client.chat.completions.create({ model: 'any', messages, max_tokens: 6 });
+    const chunks = [];
+    const stream = await client.chat.completions.create({
+      messages,
+      max_completion_tokens: 6,
+      stream: true,
+      stream_options: { include_usage: true },
+    });
+    for await (const chunk of stream) chunks.push(chunk);
+    const tools = await client.chat.completions.create({ messages, tools: [] }).catch((error) => error.message);
+    const aborted = await client.chat.completions
+      .create({ messages }, { signal: AbortSignal.abort() })
+      .catch((error) => error.name);
+    return { whole, chunks, tools, aborted };
   },
 
   cacheClear: () => ExecuTorchRuntime.cache.clear(),

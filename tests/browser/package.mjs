@@ -3,7 +3,7 @@
 //
 //   node tests/browser/package.mjs [--only REGEX]
 import { execFileSync } from 'node:child_process';
-import { statSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -13,11 +13,24 @@ import { serve } from '../../tools/serve.mjs';
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const ROOT = path.dirname(path.dirname(HERE));
 const MODELS = path.join(process.env.ETWGPU_CACHE ?? '', 'models');
+// scikit-image's pictures
+const PICTURES = execFileSync(
+  'python',
+  ['-c', 'import importlib.util as u, os; print(os.path.dirname(u.find_spec("skimage").origin))'],
+  { encoding: 'utf8' },
+)
+  .trim()
+  .concat('/data');
 const SECONDS = 60; // for one test
 const { values: options } = parseArgs({ options: { only: { type: 'string', default: '' } } });
 
 const FOLDER = '/models/efficientnet-lite0/';
+const LLM = '/models/smollm2-135m-instruct/';
 const PROGRAM = `${FOLDER}model.pte`;
+// any version of the models does
+if (![FOLDER, LLM].every((url) => existsSync(path.join(MODELS, '..', url, 'manifest.json')))) {
+  execFileSync(path.join(ROOT, 'tools/models.sh'), ['--demo'], { stdio: 'inherit' });
+}
 const SIZE = statSync(path.join(MODELS, 'efficientnet-lite0/model.pte')).size;
 
 const counts = { passed: 0, failed: 0 };
@@ -51,7 +64,7 @@ async function test(name, body) {
 /** A browser, a server that can be made to fail, and a page with package.js. */
 async function withPage(browserName, serverOptions, body) {
   const server = await serve({
-    mounts: { '/': HERE, '/web/': path.join(ROOT, 'web/dist'), '/models/': MODELS },
+    mounts: { '/': HERE, '/web/': path.join(ROOT, 'web/dist'), '/models/': MODELS, '/pictures/': PICTURES },
     isolation: false,
     ...serverOptions,
   });
@@ -232,13 +245,129 @@ async function sources({ page, asked }, label, { same, clear }) {
   });
 }
 
+async function failingWorkers({ page }, label) {
+  await test(`${label}: a worker that the browser ends fails all calls, and the session can be reloaded`, async () => {
+    await page.do('open', { key: 'dying', ...wasm });
+    const [worker] = page.raw.workers();
+    // no event tells of this, as when the browser is out of memory
+    const calls = Promise.allSettled(Array.from({ length: 20 }, () => page.do('run', { key: 'dying' })));
+    void worker.evaluate(() => self.close()).catch(() => undefined);
+    const failed = (await calls).filter((c) => c.status === 'rejected').map((c) => c.reason.class);
+    assert(failed.length > 0 && failed.every((name) => name === 'WorkerDiedError'), failed);
+    assert((await page.fails('run', { key: 'dying' })).class === 'WorkerDiedError', 'a later call');
+    assert((await page.do('reload', { key: 'dying' })).cache.state === 'hit', 'downloaded again');
+    assert(JSON.stringify(await page.do('run', { key: 'dying' })) === '[1,1000]', 'runs again');
+    await page.do('close', { key: 'dying' });
+  });
+  await test(`${label}: an error that nobody catches in the worker fails all calls`, async () => {
+    await page.do('open', { key: 'broken', ...wasm });
+    const calls = Promise.allSettled(Array.from({ length: 20 }, () => page.do('run', { key: 'broken' })));
+    const crash = () =>
+      setTimeout(() => {
+        throw new Error('boom');
+      });
+    await page.raw.workers()[0].evaluate(crash);
+    const failed = (await calls).filter((c) => c.status === 'rejected').map((c) => c.reason);
+    assert(failed.length > 0 && failed.every((e) => e.class === 'WorkerDiedError' && /boom/.test(e.message)), failed);
+  });
+}
+
+async function images({ page }, label) {
+  await test(`${label}: pictures of every kind are classified`, async () => {
+    await page.do('open', { key: 'pictures', ...wasm });
+    const kinds = ['Blob', 'ImageBitmap', 'ImageData', 'HTMLImageElement', 'HTMLCanvasElement', 'VideoFrame'];
+    const scores = [];
+    for (const kind of [...kinds, 'HTMLVideoElement']) {
+      const first = await page.do('classify', { key: 'pictures', kind, url: '/pictures/coffee.png' });
+      assert(first.label === 'espresso' && first.score > 0.3, { kind, ...first });
+      scores.push(first.score.toFixed(2));
+    }
+    const error = await page.fails('classify', { key: 'pictures', kind: 'Blob', url: '/package.js' });
+    assert(/source image|decoded/i.test(error.message), error.message);
+    await page.do('close', { key: 'pictures' });
+    return scores.join(' ');
+  });
+  await test(`${label}: runs that wait are dropped by their signal`, async () => {
+    await page.do('open', { key: 'classifier', ...wasm });
+    const results = await page.do('abortRuns', { key: 'classifier' });
+    assert(
+      results.every((r) => r === 'rejected AbortError'),
+      results,
+    );
+    assert(JSON.stringify(await page.do('run', { key: 'classifier' })) === '[1,1000]', 'runs on');
+    await page.do('close', { key: 'classifier' });
+  });
+}
+
+async function talking({ page }, label) {
+  await test(`${label}: a chat keeps its messages and what was computed of them`, async () => {
+    await page.do('open', { key: 'llm', modelUrl: LLM, device: 'wasm' });
+    const chat = await page.do('chat', { key: 'llm' });
+    assert(chat.streamed.includes('Paris') && chat.streamed === chat.kept, chat);
+    assert(chat.roles === 'system user assistant user assistant' && chat.undone === 'And of Italy?', chat);
+    assert(chat.reused > 20, `${chat.reused} tokens reused`);
+    await page.do('close', { key: 'llm' });
+    return chat.streamed;
+  });
+  await test(`${label}: chat completions in OpenAI's shape`, async () => {
+    await page.do('open', { key: 'llm', modelUrl: LLM, device: 'wasm' });
+    const { whole, chunks, tools, aborted } = await page.do('completions', { key: 'llm' });
+    const { message, finish_reason } = whole.choices[0];
+    assert(whole.object === 'chat.completion' && whole.model === 'any' && finish_reason === 'length', whole);
+    assert(message.role === 'assistant' && whole.usage.completion_tokens === 6, whole);
+    const text = chunks.map((c) => c.choices[0]?.delta.content ?? '').join('');
+    assert(text === message.content, `streamed "${text}", at once "${message.content}"`);
+    assert(chunks.at(-2).choices[0].finish_reason === 'length', chunks.at(-2));
+    assert(chunks.at(-1).choices.length === 0 && chunks.at(-1).usage.total_tokens > 6, chunks.at(-1));
+    assert(/tools/.test(tools) && aborted === 'AbortError', { tools, aborted });
+    await page.do('close', { key: 'llm' });
+  });
+}
+
+async function firefox({ page, asked }) {
+  await test('firefox webgpu: downloaded, kept, loaded from the cache, on both sides of a worker', async () => {
+    const gpu = { modelUrl: FOLDER, device: 'webgpu' };
+    const first = await page.do('once', gpu);
+    assert(first.info.cache.state === 'stored' && first.info.path === 'webgpu-f16', first.info);
+    asked();
+    const again = await page.do('once', gpu);
+    assert(again.info.cache.state === 'hit' && again.checksum === first.checksum, again.info.cache);
+    assert(rangesOf(asked()).length === 0, 'downloaded again');
+    const here = await page.do('ownDevice', { url: FOLDER });
+    assert(here.refused, 'a device was sent to a worker');
+    assert(here.info.device === 'webgpu' && here.checksum === first.checksum, here.info);
+  });
+  await test('firefox webgpu: after a lost device the session is reloaded without a download', async () => {
+    await page.do('open', { key: 'lost', modelUrl: FOLDER, device: 'webgpu' });
+    await page.do('loseDevice', { key: 'lost' });
+    const error = await page.fails('run', { key: 'lost' });
+    assert(error.class === 'DeviceLostError', error.message);
+    asked();
+    assert((await page.do('reload', { key: 'lost' })).device === 'webgpu', 'on another device');
+    assert(rangesOf(asked()).length === 0, 'downloaded again');
+    assert(JSON.stringify(await page.do('run', { key: 'lost' })) === '[1,1000]', 'runs again');
+    await page.do('close', { key: 'lost' });
+  });
+}
+
+const CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'";
+
 await (async () => {
-  execFileSync(path.join(ROOT, 'tools/models.sh'), ['--demo'], { stdio: 'inherit' });
   await withPage('chromium', {}, async (s) => {
     const helpers = await caching(s, 'chromium');
     await fullDisk(s, 'chromium', helpers);
     await sources(s, 'chromium', helpers);
+    await failingWorkers(s, 'chromium');
+    await images(s, 'chromium');
+    await talking(s, 'chromium');
   });
+  await withPage('chromium', { isolation: true, headers: { 'Content-Security-Policy': CSP } }, async ({ page }) => {
+    await test('chromium: under a strict policy, isolated, with threads', async () => {
+      const { info } = await page.do('once', { ...wasm, threads: 2 });
+      assert(info.path === 'wasm-threads' && info.reasons.length === 1, info);
+    });
+  });
+  await withPage('firefox', {}, firefox);
 })();
 console.log(JSON.stringify(counts));
 process.exit(counts.failed ? 1 : 0);

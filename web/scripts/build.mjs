@@ -1,6 +1,6 @@
 // Builds web/dist: types by tsc, two scripts by rolldown, and the WebAssembly builds out of ../build/wasm-*.
 import { execFileSync } from 'node:child_process';
-import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { rolldown } from 'rolldown';
@@ -40,13 +40,33 @@ execFileSync(process.execPath, [path.join(root, '../node_modules/typescript/bin/
   stdio: 'inherit',
 });
 const bundle = await rolldown({
-  input: { index: path.join(root, 'src/index.ts'), worker: path.join(root, 'src/worker.ts') },
+  input: {
+    index: path.join(root, 'src/index.ts'),
+    tasks: path.join(root, 'src/tasks/index.ts'),
+    openai: path.join(root, 'src/openai.ts'),
+    worker: path.join(root, 'src/worker.ts'),
+  },
   platform: 'browser',
   tsconfig: path.join(root, 'tsconfig.json'),
   transform: { define: { ETWGPU_BUILD_ID: JSON.stringify([...ids][0]) } },
 });
-await bundle.write({ dir: dist, format: 'esm', minify: true, chunkFileNames: 'shared-[hash].js' });
+await bundle.write({ dir: dist, format: 'esm', minify: true, sourcemap: true, chunkFileNames: 'shared-[hash].js' });
 await bundle.close();
+// types of what nobody can import
+rmSync(path.join(dist, 'worker'), { recursive: true });
+writeFileSync(path.join(dist, 'worker.d.ts'), 'export {};\n');
+
+// what the package contains of others, and under which licences
+copyFileSync(path.join(root, '../LICENSE'), path.join(root, 'LICENSE'));
+const notices = ['@huggingface/jinja', '@huggingface/tokenizers'].map((name) => {
+  const folder = path.join(root, '../node_modules', name);
+  const { version, license } = JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8'));
+  return `${name} ${version} (${license})\n\n${readFileSync(path.join(folder, 'LICENSE'), 'utf8')}`;
+});
+writeFileSync(
+  path.join(root, 'THIRD-PARTY-NOTICES.txt'),
+  `dist/ contains the following packages.\n\n${notices.join(`\n${'-'.repeat(80)}\n\n`)}`,
+);
 
 for (const { name, folder } of builds) {
   mkdirSync(path.join(dist, 'wasm', name), { recursive: true });

@@ -28,6 +28,7 @@ export class Channel {
   private readonly pending = new Map<number, Pending>();
   private nextId = 1;
   private dead: ExecuTorchError | undefined;
+  private readonly watch = new AbortController();
 
   constructor(private readonly port: Port) {
     port.onmessage = (event) => this.receive(event.data as FromWorker);
@@ -78,11 +79,20 @@ export class Channel {
   close(reason: ExecuTorchError): void {
     if (this.dead) return;
     this.dead = reason;
+    this.watch.abort();
     this.port.terminate();
     for (const call of [...this.pending.values()]) call.reject(reason);
   }
 
+  /** A worker that the browser ends, for want of memory say, does so without a word: its lock is what tells. */
+  private watchOver(lock: string): void {
+    const gone = () =>
+      this.close(makeError('worker_died', 'the browser ended the worker, most likely for want of memory'));
+    navigator.locks.request(lock, { signal: this.watch.signal }, gone).catch(() => undefined);
+  }
+
   private receive(message: FromWorker): void {
+    if (message.type === 'alive') return this.watchOver(message.lock);
     const call = this.pending.get(message.id);
     if (!call) return;
     if (message.type === 'event') {

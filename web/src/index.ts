@@ -1,8 +1,9 @@
 export { ExecuTorchRuntime } from './runtime.js';
-export { Session } from './session.js';
+export { Session, type RunOptions } from './session.js';
+export { type ImageInput, type ImageSource, type Input } from './image.js';
 export type { CachedModelInfo, CacheUsage } from './cache.js';
 export { Generation } from './generation.js';
-export { tensor, type DType, type Tensor, type TensorData, type Value } from './tensor.js';
+export { tensor, toNumbers, type DType, type Tensor, type TensorData, type Value } from './tensor.js';
 export * from './errors.js';
 export type {
   CacheInfo,

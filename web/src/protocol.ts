@@ -1,5 +1,6 @@
 // Every message between page and worker. A request has an id; it gets any number of events and exactly one reply.
 import type { WireError } from './errors.js';
+import type { Input } from './image.js';
 import type { Value } from './tensor.js';
 import type {
   Counters,
@@ -49,7 +50,7 @@ export type PlainGenerateOptions = Omit<GenerateOptions, 'signal' | 'onToken'>;
 /** Requests with their parameters and results. */
 export interface Calls {
   load: { params: LoadRequest; result: SessionInfo; event: Progress };
-  run: { params: { method: string; inputs: Value[] }; result: Value[]; event: never };
+  run: { params: { method: string; inputs: Input[] }; result: Value[]; event: never };
   generate: {
     params: { prompt: Prompt; options: PlainGenerateOptions };
     result: GenerateResult;
@@ -73,6 +74,8 @@ export type ToWorker =
   | { type: 'abort'; id: number };
 
 export type FromWorker =
+  /** Web Lock that the worker holds as long as it lives: whoever gets it knows that the worker is gone. */
+  | { type: 'alive'; lock: string }
   | { type: 'reply'; id: number; result: unknown }
   | { type: 'error'; id: number; error: WireError }
   | { type: 'event'; id: number; event: unknown };

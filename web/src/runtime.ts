@@ -2,11 +2,11 @@
 import { canUseThreads, capabilities, defaultThreads, wasmTier } from './capabilities.js';
 import { cache } from './cache.js';
 import { Channel, type Port } from './channel.js';
-import { cancelled, makeError, throwIfAborted } from './errors.js';
+import { cancelled, DeviceLostError, makeError, NoAdapterError, throwIfAborted } from './errors.js';
 import type { FromWorker, LoadRequest } from './protocol.js';
 import { Session } from './session.js';
 import { sourceOf } from './sources.js';
-import type { Capabilities, LoadOptions, WasmTier } from './types.js';
+import type { Capabilities, LoadOptions, SessionInfo, WasmTier } from './types.js';
 
 type Build = WasmTier | `${WasmTier}-threads`;
 
@@ -125,22 +125,49 @@ export const ExecuTorchRuntime = {
    * @throws ExecuTorchError of a class by its code; CancelledError if the signal fires.
    */
   async loadModel(options: LoadOptions): Promise<Session> {
-    const { signal, onProgress } = options;
-    throwIfAborted(signal);
-    const request = await loadRequest(options);
-    const channel = new Channel(options.worker === false ? await startHere() : startWorker(options.workerUrl));
-    const transfer = request.source.kind === 'stream' ? [request.source.stream as unknown as Transferable] : [];
-    // Nothing of a half-loaded model is worth keeping: ending the worker stops the network and frees all memory at once.
-    const abort = () => channel.close(cancelled(signal));
-    signal?.addEventListener('abort', abort);
-    try {
-      const info = await channel.call('load', request, { ...(onProgress && { onEvent: onProgress }), transfer });
-      return new Session(channel, info);
-    } catch (error) {
-      channel.close(makeError('disposed', 'the model could not be loaded'));
-      throw error;
-    } finally {
-      signal?.removeEventListener('abort', abort);
-    }
+    const { channel, info } = await start(options, options.signal);
+    const { device } = info;
+    return new Session(channel, info, (signal) =>
+      device === 'webgpu' && typeof options.device !== 'object' ? onGpuAgain(options, signal) : start(options, signal),
+    );
   },
 } as const;
+
+async function start(
+  options: LoadOptions,
+  signal: AbortSignal | undefined,
+): Promise<{ channel: Channel; info: SessionInfo }> {
+  const { onProgress } = options;
+  throwIfAborted(signal);
+  const request = await loadRequest(options);
+  const channel = new Channel(options.worker === false ? await startHere() : startWorker(options.workerUrl));
+  const transfer = request.source.kind === 'stream' ? [request.source.stream as unknown as Transferable] : [];
+  // Nothing of a half-loaded model is worth keeping: ending the worker stops the network and frees all memory at once.
+  const abort = () => channel.close(cancelled(signal));
+  signal?.addEventListener('abort', abort);
+  try {
+    const info = await channel.call('load', request, { ...(onProgress && { onEvent: onProgress }), transfer });
+    return { channel, info };
+  } catch (error) {
+    channel.close(makeError('disposed', 'the model could not be loaded'));
+    throw error;
+  } finally {
+    signal?.removeEventListener('abort', abort);
+  }
+}
+
+/** After a GPU process has crashed it takes some 0.2 s until there are adapters again. */
+const PATIENCE = { times: 6, ms: 300 };
+
+/** A model that ran on the GPU; the CPU, where the options allow it, only after some patience. */
+async function onGpuAgain(options: LoadOptions, signal: AbortSignal | undefined) {
+  for (let i = 0; i < PATIENCE.times; ++i) {
+    try {
+      return await start({ ...options, device: 'webgpu' }, signal);
+    } catch (error) {
+      if (!(error instanceof NoAdapterError || error instanceof DeviceLostError)) throw error;
+      await new Promise((resolve) => setTimeout(resolve, PATIENCE.ms));
+    }
+  }
+  return start(options, signal);
+}

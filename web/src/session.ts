@@ -1,32 +1,54 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 // The page's view of a loaded model. The model itself lives in the worker behind the channel.
 import type { Channel } from './channel.js';
 import { makeError } from './errors.js';
 import { Generation } from './generation.js';
+import { crossing, type Input } from './image.js';
 import type { PlainGenerateOptions } from './protocol.js';
+import { Chat, type ChatOptions } from './tasks/chat.js';
 import type { Value } from './tensor.js';
 import type { Counters, DeviceName, GenerateOptions, KernelTime, MemoryReport, Prompt, SessionInfo } from './types.js';
 
-export class Session {
-  /** Where the model runs. */
-  readonly device: DeviceName;
-  /** Why `device: 'auto'` did not take the GPU; undefined where it did or was not asked to. */
-  readonly fallbackReason: string | undefined;
+/** Loads the same model once more. */
+export type Reload = (signal: AbortSignal | undefined) => Promise<{ channel: Channel; info: SessionInfo }>;
 
+export interface RunOptions {
+  /** Default: `forward`. */
+  method?: string;
+  /** A run that waits for its turn is dropped; one under way ends first. Either rejects with CancelledError. */
+  signal?: AbortSignal;
+}
+
+export class Session {
   /** @internal Use ExecuTorchRuntime.loadModel. */
   constructor(
-    private readonly channel: Channel,
-    readonly info: SessionInfo,
-  ) {
-    this.device = info.device;
-    this.fallbackReason = info.fallbackReason;
+    private channel: Channel,
+    private loaded: SessionInfo,
+    private readonly loadAgain: Reload,
+  ) {}
+
+  get info(): SessionInfo {
+    return this.loaded;
+  }
+  /** Where the model runs. */
+  get device(): DeviceName {
+    return this.loaded.device;
+  }
+  /** Why `device: 'auto'` did not take the GPU; undefined where it did or was not asked to. */
+  get fallbackReason(): string | undefined {
+    return this.loaded.fallbackReason;
   }
 
   /**
-   * Runs a method (default: `forward`) and resolves to its outputs in order. Calls are queued, in order.
-   * The inputs are copied: they are yours again at once.
+   * Runs a method and resolves to its outputs in order. Calls are queued, in order. The inputs are copied, pictures
+   * included: they are yours again at once.
    */
-  run(inputs: Value[], method = 'forward'): Promise<Value[]> {
-    return this.channel.call('run', { method, inputs });
+  async run(inputs: readonly Input[], options: RunOptions | string = {}): Promise<Value[]> {
+    const { method = 'forward', signal } = typeof options === 'string' ? { method: options } : options;
+    const crossed = inputs.some((input) => typeof input === 'object' && input !== null && 'image' in input)
+      ? await Promise.all(inputs.map(crossing))
+      : [...inputs];
+    return this.channel.call('run', { method, inputs: crossed }, { signal });
   }
 
   /**
@@ -51,6 +73,11 @@ export class Session {
         ),
       signal,
     );
+  }
+
+  /** A conversation that keeps its messages: `await chat.send('…')`. */
+  chat(options: ChatOptions = {}): Chat {
+    return new Chat(this, options);
   }
 
   /** The token ids that `generate` would run for this prompt. */
@@ -91,9 +118,23 @@ export class Session {
     await this.channel.call('loseDevice', {});
   }
 
+  /**
+   * Loads the model again, after DeviceLostError or WorkerDiedError: from the cache, if it is there. What was computed of
+   * a conversation is gone, its messages are yours. Calls under way reject with DisposedError.
+   * @throws like loadModel; the session can then be reloaded once more.
+   */
+  async reload({ signal }: { signal?: AbortSignal } = {}): Promise<void> {
+    this.channel.close(makeError('disposed', 'the session is being reloaded'));
+    ({ channel: this.channel, info: this.loaded } = await this.loadAgain(signal));
+  }
+
   /** Frees everything, after the calls that are queued. Later calls reject with DisposedError. */
   async dispose(): Promise<void> {
     await this.channel.call('dispose', {}).catch(() => undefined);
     this.channel.close(makeError('disposed', 'the session was disposed of'));
+  }
+  /** For `await using session = …`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.dispose();
   }
 }

@@ -1,3 +1,5 @@
+import { fromBf16, fromF16, toBf16, toF16 } from './half.js';
+
 /** Element types by their names in the runtime. */
 export type DType = 'u8' | 'i8' | 'i16' | 'i32' | 'i64' | 'f16' | 'f32' | 'f64' | 'bool' | 'bf16';
 
@@ -35,7 +37,8 @@ export const DTYPES: Record<DType, TypeInfo> = {
 };
 
 /**
- * A tensor from numbers: `tensor('i64', [1, 3], [1, 2, 3])`.
+ * A tensor from numbers: `tensor('i64', [1, 3], [1, 2, 3])`. Numbers become halves for `f16` and `bf16`; a typed array is
+ * taken as it is, without a copy.
  * @throws RangeError where the shape does not take that many numbers.
  */
 export function tensor(dtype: DType, shape: number[], data: TensorData | readonly number[]): Tensor {
@@ -46,6 +49,13 @@ export function tensor(dtype: DType, shape: number[], data: TensorData | readonl
   if (ArrayBuffer.isView(data)) return { dtype, shape, data };
   if (dtype === 'i64') return { dtype, shape, data: BigInt64Array.from(data, (x) => BigInt(x)) };
   const out = new DTYPES[dtype].view(new ArrayBuffer(count * DTYPES[dtype].bytes), 0, count);
-  for (let i = 0; i < count; ++i) out[i] = data[i] as never;
+  const convert = dtype === 'f16' ? toF16 : dtype === 'bf16' ? toBf16 : dtype === 'bool' ? Number : undefined;
+  for (let i = 0; i < count; ++i) out[i] = (convert ? convert(data[i] as number) : data[i]) as never;
   return { dtype, shape, data: out };
+}
+
+/** The elements as numbers, whatever the dtype; an i64 beyond 2^53 loses digits. */
+export function toNumbers({ dtype, data }: Tensor): number[] {
+  const convert = dtype === 'f16' ? fromF16 : dtype === 'bf16' ? fromBf16 : Number;
+  return Array.from(data as ArrayLike<number | bigint>, (x) => convert(x as number));
 }

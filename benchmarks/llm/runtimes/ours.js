@@ -3,6 +3,7 @@ import { promptOf } from '../protocol.js';
 
 export async function load({ model, device, precision, tier, defaultLimits, activations, threads }) {
   const session = await ExecuTorchRuntime.loadModel({
+    cache: 'none',
     modelUrl: model,
     device,
     precision,

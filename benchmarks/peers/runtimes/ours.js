@@ -4,6 +4,7 @@ export const version = (session) => `executorch-webgpu ${session.tier}`;
 
 export async function load({ tier, activations = 'auto' }) {
   const session = await ExecuTorchRuntime.loadModel({
+    cache: 'none',
     modelUrl: '/ours/',
     device: 'wasm',
     threads: 1,

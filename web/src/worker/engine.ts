@@ -1,6 +1,7 @@
 // One model behind the protocol. Calls that use the device run one after another; the others answer at once.
 import { cancelled, makeError, toWire } from '../errors.js';
 import type { CallName, Calls, FromWorker, ToWorker } from '../protocol.js';
+import { breathe } from './generate.js';
 import { Model } from './model.js';
 
 const QUEUED: ReadonlySet<CallName> = new Set(['load', 'run', 'generate', 'reset', 'dispose']);
@@ -36,7 +37,8 @@ export class Engine {
       return;
     }
     this.controllers.set(message.id, new AbortController());
-    if (QUEUED.has(message.name)) this.queue = this.queue.then(() => this.answer(message));
+    // between two calls messages are looked at, such as the abort of one that waits
+    if (QUEUED.has(message.name)) this.queue = this.queue.then(breathe).then(() => this.answer(message));
     else void this.answer(message);
   }
 
@@ -57,7 +59,11 @@ export class Engine {
       this.model = await Model.load(params, signal, event);
       return this.model.info;
     },
-    run: ({ method, inputs }) => this.loaded().run(method, inputs),
+    run: async ({ method, inputs }, signal) => {
+      const outputs = await this.loaded().run(method, inputs);
+      if (signal.aborted) throw cancelled(); // a run cannot be stopped midway, but nobody wants its outputs
+      return outputs;
+    },
     generate: ({ prompt, options }, signal, event) => this.loaded().generate(prompt, options, signal, event),
     tokenize: ({ prompt }) => this.loaded().tokenize(prompt),
     reset: async () => {
@@ -95,7 +101,8 @@ export class Engine {
       );
       this.post({ type: 'reply', id, result });
     } catch (error) {
-      this.post({ type: 'error', id, error: toWire(error) });
+      const cause = this.model ? await this.model.explain(error) : error;
+      this.post({ type: 'error', id, error: toWire(cause) });
     } finally {
       this.controllers.delete(id);
     }

@@ -53,7 +53,7 @@ export function samplingOf(o: PlainGenerateOptions): Sampling {
 }
 
 /** Messages, such as an abort, are handled between two steps even where a step never waits. */
-function breathe(): Promise<void> {
+export function breathe(): Promise<void> {
   return new Promise((resolve) => {
     const { port1, port2 } = new MessageChannel();
     port2.onmessage = () => {

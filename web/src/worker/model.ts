@@ -1,5 +1,6 @@
 // A loaded model in the worker: module, device, session, tokenizer.
 import { makeError, type ExecuTorchError } from '../errors.js';
+import { isImageInput, toTensor, type Input } from '../image.js';
 import type { LoadRequest, PlainGenerateOptions } from '../protocol.js';
 import type { Value } from '../tensor.js';
 import type {
@@ -87,8 +88,11 @@ export class Model {
     return new Model(module, session, device, text, conversation, info);
   }
 
-  async run(method: string, inputs: Value[]): Promise<Value[]> {
-    return decodeValues(await this.module.run(this.session, method, encodeValues(inputs)));
+  async run(method: string, inputs: Input[]): Promise<Value[]> {
+    const values = await Promise.all(
+      inputs.map((input) => (isImageInput(input) ? toTensor(input) : Promise.resolve(input))),
+    );
+    return decodeValues(await this.module.run(this.session, method, encodeValues(values)));
   }
 
   generate(
@@ -127,6 +131,10 @@ export class Model {
   }
   loseDevice(): void {
     this.module.destroyDevice();
+  }
+  /** The cause of an error, where it is known by now. */
+  explain(error: unknown): Promise<unknown> {
+    return this.module.explain(error);
   }
   fail(error: ExecuTorchError): void {
     this.module.fail(error);

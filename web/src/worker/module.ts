@@ -110,6 +110,8 @@ export interface Adapter {
 }
 
 const DOUBLES_PER_REQUEST = 5;
+/** From a failure to the news that the device was lost. */
+const LOST_MS = 300;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
@@ -372,6 +374,14 @@ export class WasmModule {
     );
     this.device = adapter.handle;
     return adapter;
+  }
+  /** Some browsers fail what is under way before they tell that the device is gone. */
+  async explain(error: unknown): Promise<unknown> {
+    if ((error as ExecuTorchError).code !== 'gpu_error' || !this.device) return error;
+    const device = this.exports.etwgpuBuffer(this.device) as unknown as GPUDevice;
+    const patience = new Promise<undefined>((resolve) => setTimeout(() => resolve(undefined), LOST_MS));
+    const lost = await Promise.race([device.lost, patience]);
+    return lost ? makeError('device_lost', `the GPU device is gone: ${lost.message || lost.reason}`) : error;
   }
   destroyDevice(): void {
     this.exports._etwgpu_device_destroy();

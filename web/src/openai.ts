@@ -1,0 +1,172 @@
+// The shape of OpenAI's chat completions over a local session, for code that is written against it.
+import { makeError } from './errors.js';
+import type { Session } from './session.js';
+import type { ChatMessage, GenerateOptions, GenerateResult } from './types.js';
+
+type Content = string | { type: string; text?: string }[];
+
+export interface ChatCompletionParams {
+  messages: { role: string; content: Content }[];
+  /** Anything: there is one model. It comes back in the answers. */
+  model?: string;
+  stream?: boolean;
+  stream_options?: { include_usage?: boolean } | null;
+  max_tokens?: number | null;
+  max_completion_tokens?: number | null;
+  temperature?: number | null;
+  top_p?: number | null;
+  seed?: number | null;
+  stop?: string | string[] | null;
+  n?: number | null;
+  [other: string]: unknown;
+}
+export interface RequestOptions {
+  signal?: AbortSignal;
+}
+
+export type FinishReason = 'stop' | 'length';
+export interface Usage {
+  prompt_tokens: number;
+  completion_tokens: number;
+  total_tokens: number;
+  prompt_tokens_details: { cached_tokens: number };
+}
+export interface ChatCompletion {
+  id: string;
+  object: 'chat.completion';
+  created: number;
+  model: string;
+  choices: [{ index: 0; message: { role: 'assistant'; content: string }; finish_reason: FinishReason; logprobs: null }];
+  usage: Usage;
+}
+export interface ChatCompletionChunk {
+  id: string;
+  object: 'chat.completion.chunk';
+  created: number;
+  model: string;
+  /** Empty in the last one, which has the usage. */
+  choices: { index: 0; delta: { role?: 'assistant'; content?: string }; finish_reason: FinishReason | null }[];
+  usage?: Usage;
+}
+
+/** These change nothing about the answer, or nothing that a local model has. */
+const WITHOUT_EFFECT = ['user', 'store', 'metadata', 'service_tier', 'safety_identifier', 'prompt_cache_key'];
+const KNOWN = [
+  ...['messages', 'model', 'stream', 'stream_options', 'max_tokens', 'max_completion_tokens'],
+  ...['temperature', 'top_p', 'seed', 'stop', 'n'],
+];
+
+function textOf(content: Content): string {
+  if (typeof content === 'string') return content;
+  return content
+    .map((part) => {
+      if (part.type !== 'text' || typeof part.text !== 'string') {
+        throw makeError('invalid_argument', `messages: a part of type '${part.type}' is not supported, only text`);
+      }
+      return part.text;
+    })
+    .join('');
+}
+
+/** What an API leaves out silently, the caller believes to be in force: everything unknown is refused. */
+function optionsOf(params: ChatCompletionParams): GenerateOptions {
+  const given = Object.keys(params).filter((name) => params[name] !== undefined && params[name] !== null);
+  const unknown = given.filter((name) => !KNOWN.includes(name) && !WITHOUT_EFFECT.includes(name));
+  if (unknown.length) throw makeError('invalid_argument', `${unknown.join(', ')}: not supported here`);
+  if ((params.n ?? 1) !== 1) throw makeError('invalid_argument', 'n: only 1 is supported');
+  const maxTokens = params.max_completion_tokens ?? params.max_tokens;
+  return {
+    // OpenAI's default is 1; where neither is given, the most probable token is the better start for a small model
+    temperature: params.temperature ?? (params.top_p != null ? 1 : 0),
+    ...(maxTokens != null && { maxTokens }),
+    ...(params.top_p != null && { topP: params.top_p }),
+    ...(params.seed != null && { seed: params.seed }),
+    ...(params.stop != null && { stop: params.stop }),
+  };
+}
+
+const usageOf = ({ tokenIds, timings }: GenerateResult): Usage => ({
+  prompt_tokens: timings.promptTokens,
+  completion_tokens: tokenIds.length,
+  total_tokens: timings.promptTokens + tokenIds.length,
+  prompt_tokens_details: { cached_tokens: timings.reusedTokens },
+});
+
+let count = 0;
+
+export class ChatCompletions {
+  constructor(private readonly session: Session) {}
+
+  /**
+   * `await` it for a completion; with `stream: true`, for an async iterable of chunks.
+   * @throws InvalidArgumentError for parameters that have no effect here; CancelledError if the signal fires.
+   */
+  create(params: ChatCompletionParams & { stream: true }, options?: RequestOptions): Promise<ChatCompletionStream>;
+  create(params: ChatCompletionParams & { stream?: false }, options?: RequestOptions): Promise<ChatCompletion>;
+  async create(
+    params: ChatCompletionParams,
+    { signal }: RequestOptions = {},
+  ): Promise<ChatCompletion | ChatCompletionStream> {
+    const generateOptions = { ...optionsOf(params), ...(signal && { signal }) };
+    const messages: ChatMessage[] = params.messages.map(({ role, content }) => ({ role, content: textOf(content) }));
+    const head = {
+      id: `chatcmpl-local-${++count}`,
+      created: Math.floor(Date.now() / 1000),
+      model: params.model ?? this.session.info.manifest?.name ?? 'local',
+    };
+    const generation = this.session.generate(messages, generateOptions);
+    if (params.stream) {
+      return new ChatCompletionStream(head, generation, params.stream_options?.include_usage === true);
+    }
+    const result = await generation;
+    const finish_reason = finishReason(result, signal);
+    const message = { role: 'assistant' as const, content: result.text };
+    return {
+      ...head,
+      object: 'chat.completion',
+      choices: [{ index: 0, message, finish_reason, logprobs: null }],
+      usage: usageOf(result),
+    };
+  }
+}
+
+function finishReason({ finishReason: reason }: GenerateResult, signal?: AbortSignal): FinishReason {
+  if (reason !== 'aborted') return reason;
+  throw makeError('cancelled', 'the completion was aborted', { cause: signal?.reason });
+}
+
+export class ChatCompletionStream implements AsyncIterable<ChatCompletionChunk> {
+  /** As of the openai package: `stream.controller.abort()` ends it. */
+  readonly controller: { abort(): void };
+
+  constructor(
+    private readonly head: { id: string; created: number; model: string },
+    private readonly generation: ReturnType<Session['generate']>,
+    private readonly withUsage: boolean,
+  ) {
+    this.controller = { abort: () => generation.stop() };
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<ChatCompletionChunk, void, undefined> {
+    const chunk = (
+      delta: { role?: 'assistant'; content?: string },
+      finish_reason: FinishReason | null = null,
+    ): ChatCompletionChunk => ({
+      ...this.head,
+      object: 'chat.completion.chunk',
+      choices: [{ index: 0, delta, finish_reason }],
+    });
+    yield chunk({ role: 'assistant', content: '' });
+    for await (const content of this.generation) yield chunk({ content });
+    const result = await this.generation;
+    // a stream that was aborted just ends, as there
+    if (result.finishReason === 'aborted') return;
+    yield chunk({}, result.finishReason);
+    if (this.withUsage) yield { ...chunk({}), choices: [], usage: usageOf(result) };
+  }
+}
+
+/** `openai(session).chat.completions.create({messages, stream: true})`. */
+export function openai(session: Session): { chat: { completions: ChatCompletions } } {
+  return { chat: { completions: new ChatCompletions(session) } };
+}

@@ -1,0 +1,111 @@
+import { describe, expect, it } from 'vitest';
+import { makeError } from '../src/errors.js';
+import { Generation } from '../src/generation.js';
+import { cropOf, normalize } from '../src/image.js';
+import { openai } from '../src/openai.js';
+import type { Session } from '../src/session.js';
+import { Chat } from '../src/tasks/chat.js';
+import type { GenerateOptions, GenerateResult, Prompt } from '../src/types.js';
+
+/** Answers what it was asked, piece by piece. */
+function session(answer: (prompt: Prompt) => string[] | Error, finishReason: GenerateResult['finishReason'] = 'stop') {
+  const asked: { prompt: Prompt; options: GenerateOptions }[] = [];
+  const generate = (prompt: Prompt, options: GenerateOptions = {}) => {
+    asked.push({ prompt, options });
+    return new Generation(async (add) => {
+      const pieces = answer(prompt);
+      await Promise.resolve();
+      if (pieces instanceof Error) throw pieces;
+      pieces.forEach((text, id) => add({ id, text }));
+      return {
+        text: pieces.join(''),
+        tokenIds: pieces.map((_, i) => i),
+        finishReason,
+        timings: { promptTokens: 7, reusedTokens: 3, prefillMs: 0, decodeTokens: 1, decodeMs: 0 },
+      };
+    }, options.signal);
+  };
+  return { asked, it: { generate, info: { manifest: { name: 'tiny' } } } as unknown as Session };
+}
+
+describe('Chat', () => {
+  it('keeps questions and answers, and passes its options on', async () => {
+    const s = session((prompt) => [`answer ${(prompt as unknown[]).length}`]);
+    const chat = new Chat(s.it, { system: 'Be brief.', maxTokens: 5, seed: 1 });
+    await chat.send('one');
+    await chat.send('two', { maxTokens: 9 });
+    expect(chat.messages.map((m) => `${m.role}: ${m.content}`)).toEqual([
+      ...['system: Be brief.', 'user: one', 'assistant: answer 2', 'user: two', 'assistant: answer 4'],
+    ]);
+    expect(s.asked[1]?.options).toEqual({ maxTokens: 9, seed: 1 });
+    expect(chat.undo()).toBe('two');
+    expect(chat.messages).toHaveLength(3);
+    chat.clear();
+    expect(chat.messages).toHaveLength(1);
+  });
+  it('takes a question back that was not answered', async () => {
+    const chat = new Chat(session(() => makeError('device_lost', 'gone')).it);
+    await expect(chat.send('one')).rejects.toMatchObject({ code: 'device_lost' });
+    expect(chat.messages).toEqual([]);
+  });
+});
+
+describe('openai', () => {
+  const ask = { messages: [{ role: 'user', content: 'hi' }] };
+  it('answers in its shape', async () => {
+    const s = session(() => ['a', 'b'], 'length');
+    const answer = await openai(s.it).chat.completions.create({ ...ask, max_tokens: 2, top_p: 0.5, stop: 'x' });
+    expect(answer).toMatchObject({
+      object: 'chat.completion',
+      model: 'tiny',
+      choices: [{ index: 0, message: { role: 'assistant', content: 'ab' }, finish_reason: 'length' }],
+      usage: { prompt_tokens: 7, completion_tokens: 2, total_tokens: 9, prompt_tokens_details: { cached_tokens: 3 } },
+    });
+    expect(s.asked[0]?.options).toEqual({ temperature: 1, maxTokens: 2, topP: 0.5, stop: 'x' });
+  });
+  it('streams chunks that begin with the role and end with the reason', async () => {
+    const chunks = [];
+    const stream = await openai(session(() => ['a', 'b']).it).chat.completions.create({ ...ask, stream: true });
+    for await (const chunk of stream) chunks.push(chunk.choices[0]);
+    expect(chunks.map((c) => c?.delta)).toEqual([
+      { role: 'assistant', content: '' },
+      { content: 'a' },
+      { content: 'b' },
+      {},
+    ]);
+    expect(chunks.map((c) => c?.finish_reason)).toEqual([null, null, null, 'stop']);
+  });
+  it.each([
+    [{ tools: [] }, /tools/],
+    [{ n: 2 }, /n: only 1/],
+    [{ response_format: {}, logprobs: true }, /response_format, logprobs/],
+    [{ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }, /image_url/],
+  ])('refuses %j', async (more, words) => {
+    const create = openai(session(() => []).it).chat.completions.create({ ...ask, ...more });
+    await expect(create).rejects.toMatchObject({
+      code: 'invalid_argument',
+      message: expect.stringMatching(words) as string,
+    });
+  });
+  it('rejects an aborted completion', async () => {
+    const create = openai(session(() => ['a'], 'aborted').it).chat.completions.create(ask);
+    await expect(create).rejects.toMatchObject({ name: 'AbortError' });
+  });
+});
+
+describe('pictures', () => {
+  it('are cropped in the middle', () => {
+    expect(cropOf(100, 50, 0.5)).toEqual([37, 12, 25, 25]);
+    expect(cropOf(100, 50, undefined)).toEqual([0, 0, 100, 50]);
+  });
+  it('are normalised by channel, in either layout', () => {
+    const pixels = Uint8ClampedArray.of(0, 10, 20, 255, 100, 110, 120, 255);
+    const input = { size: [1, 2] as const, mean: [0, 10, 20], std: [1, 10, 100] };
+    expect(normalize(pixels, input)).toEqual({
+      dtype: 'f32',
+      shape: [1, 3, 1, 2],
+      data: Float32Array.of(0, 100, 0, 10, 0, 1),
+    });
+    expect(normalize(pixels, { ...input, layout: 'NHWC' }).data).toEqual(Float32Array.of(0, 0, 0, 100, 10, 1));
+  });
+});
