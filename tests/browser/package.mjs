@@ -21,7 +21,7 @@ const PICTURES = execFileSync(
 )
   .trim()
   .concat('/data');
-const SECONDS = 60; // for one test
+const SECONDS = 240; // for one test
 const { values: options } = parseArgs({ options: { only: { type: 'string', default: '' } } });
 
 const FOLDER = '/models/efficientnet-lite0/';

@@ -148,7 +148,7 @@ export class Engine {
       const loading = { ...progress, ...(left !== undefined && { secondsLeft: left }) };
       this.state.value = { kind: 'loading', model, progress: loading };
     };
-    show({ phase: 'runtime', loaded: 0, total: 0 });
+    show({ phase: 'runtime', loaded: 0, total: 0, cached: 0 });
     try {
       const session = await ExecuTorchRuntime.loadModel({
         ...loadOptions(model),

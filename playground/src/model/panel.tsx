@@ -9,6 +9,7 @@ import type { Problem } from './problem.js';
 
 const PHASES: Record<Loading['phase'], string> = {
   runtime: 'Starting',
+  waiting: 'Another tab is downloading it',
   download: 'Fetching the model',
   compile: 'Preparing the model',
   ready: 'Ready',
