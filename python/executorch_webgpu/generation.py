@@ -9,7 +9,6 @@ print(model.generate([{"role": "user", "content": "What is the capital of France
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from executorch_webgpu import runtime
-from executorch_webgpu.errors import InvalidArgumentError, LimitExceededError
+from executorch_webgpu.errors import InvalidArgumentError
 from executorch_webgpu.native import _native
 from executorch_webgpu.text import Message, Prompt, StopFinder, TextModel, TextStreamer
 
@@ -184,29 +183,29 @@ class TextGenerator:
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
         if max_tokens is not None:
             _check("max_tokens", max_tokens, 1, 2**31 - 1, whole=True)
-        ids = self.text_model.encode(prompt)
-        if len(ids) >= self.capacity:
-            raise LimitExceededError(
-                f"a prompt of {len(ids)} tokens does not fit into a context of {self.capacity}: a token must follow"
-            )
         stops = [stop] if isinstance(stop, str) else list(stop)
-        return self._steps(ids, sampling, _Output(self.text_model.decode, self.end_ids, stops, max_tokens or math.inf))
+        options = vars(sampling) | {"stop_tokens": sorted(self.end_ids)}
+        if max_tokens is not None:
+            options["max_tokens"] = max_tokens
+        return self._steps(self.text_model.encode(prompt), options, _Output(self.text_model.decode, stops))
 
-    def _steps(self, ids: list[int], sampling: Sampling, out: _Output) -> Generator[GeneratedToken, None, Generation]:
-        reused = self._reuse(ids)
-        self._native.set_sampling(**vars(sampling))
-        began = time.perf_counter()
-        token = self._native.append(ids[reused:])
-        prefilled = time.perf_counter()
+    def _steps(
+        self, ids: list[int], options: dict[str, Any], out: _Output
+    ) -> Generator[GeneratedToken, None, Generation]:
+        reused = self._native.begin(ids, **options)
+        began = prefilled = time.perf_counter()
         try:
-            while True:
-                piece = out.take(token, full=self._native.position >= self.capacity)
+            while (token := self._native.next()) is not None:
+                if not out.ids:
+                    prefilled = time.perf_counter()
+                piece = out.take(token, self._native.finish_reason)
                 yield GeneratedToken(token, piece)
                 if out.reason:
                     break
-                token = self._native.append([token])
         except _Aborted:
             out.abort()
+        finally:
+            self._native.end()
         return Generation(
             text=out.text,
             ids=out.ids,
@@ -216,14 +215,6 @@ class TextGenerator:
             prefill_seconds=prefilled - began,
             decode_seconds=time.perf_counter() - prefilled,
         )
-
-    def _reuse(self, ids: list[int]) -> int:
-        """Rolls back to what the cache shares with the prompt; at least one token is left to run."""
-        cached = self.cached_ids
-        most = min(len(ids) - 1, len(cached))
-        same = next((i for i in range(most) if ids[i] != cached[i]), most)
-        self._native.rollback(same)
-        return same
 
 
 class _Aborted(Exception):
@@ -236,30 +227,23 @@ class _Output:
     def __init__(
         self,
         decode: Callable[[Sequence[int]], str],
-        end_ids: frozenset[int],
         stops: Sequence[str],
-        max_tokens: float,
     ) -> None:
         self.ids: list[int] = []
         self.text = ""
         self.reason = ""
-        self._end_ids = end_ids
-        self._max_tokens = max_tokens
         self._streamer = TextStreamer(decode)
         self._stops = StopFinder(stops)
 
-    def take(self, token: int, full: bool) -> str:
-        """The piece of text of this token. full: the context has no place for it."""
+    def take(self, token: int, reason: str) -> str:
+        """The piece of text of this token. reason: why it is the last one; "stop": it is no text."""
         self.ids.append(token)
+        self.reason = reason
         piece = ""
-        if token in self._end_ids:
-            self.reason = "stop"
-        else:
+        if reason != "stop":
             piece = self._stops.push(self._streamer.push(token))
             if self._stops.found:
                 self.reason = "stop"
-            elif full or len(self.ids) >= self._max_tokens:
-                self.reason = "length"
         if self.reason:
             piece += self._rest()
         self.text += piece

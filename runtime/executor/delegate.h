@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/core/data_source.h"
+#include "runtime/core/task.h"
 #include "runtime/core/tensor.h"
 #include "runtime/graph/graph.h"
 
@@ -85,6 +86,19 @@ struct ExecuteStats {
   uint64_t read_back_bytes = 0, upload_bytes = 0;
 };
 
+/// One call in a row of calls of a method `ids i64 [1, S], start i64 [1] -> logits [1, V] or [1, S, V]`, whose results
+/// are read later and in order, while the next ones run.
+struct StepRequest {
+  /// Tokens to run. Empty: one, the token that the step before has chosen, at the position after it; nothing is
+  /// uploaded.
+  std::span<const int32_t> ids;
+  int64_t start = 0;   // position of the first of ids
+  bool choose = true;  // false: nobody wants the token that follows, only the states
+};
+struct StepResult {
+  int32_t token = -1;
+};
+
 class Delegate {
  public:
   virtual ~Delegate() = default;
@@ -96,6 +110,15 @@ class Delegate {
   /// inputs: the graph's inputs in order; outputs: the graph's outputs in order. One call at a time.
   virtual Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
                                const ExecuteOptions& options) = 0;
+  /// How many steps may be in flight; 0: this delegate has none, and submitStep fails.
+  virtual int maxSteps() const { return 0; }
+  /// Starts a step. invalid_argument: maxSteps() are in flight, or there is no step before to continue.
+  virtual Status submitStep(const StepRequest&) { return {Code::unsupported_operator, "this delegate has no steps"}; }
+  /// The result of the oldest step in flight. One call at a time.
+  virtual Task<Result<StepResult>> readStep() {
+    co_return Status(Code::unsupported_operator, "this delegate has no steps");
+  }
+  virtual int stepsInFlight() const { return 0; }
   virtual const ExecuteStats& lastStats() const = 0;
   /// Takes the time of every dispatch in the next calls (a pass of its own each, so the sum is larger than unprofiled);
   /// no effect without timestamp queries.

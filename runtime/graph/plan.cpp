@@ -114,7 +114,7 @@ class Planner {
  private:
   void use(ValueId v, int32_t at) {
     const ValueId s = graph_.storage(v);
-    if (!placed(graph_, s)) return;
+    if (!placed(graph_, s) || (size_t(s) < options_.elsewhere.size() && options_.elsewhere[size_t(s)])) return;
     int32_t& slot = slot_[size_t(s)];
     if (slot < 0) {
       slot = int32_t(lifetimes_.size());

@@ -5,6 +5,10 @@
 namespace etwgpu {
 namespace {
 
+constexpr int64_t kChunk = 512;
+// A step that takes longer keeps the GPU busy with one more waiting behind it.
+constexpr auto kLongStep = std::chrono::milliseconds(8);
+
 Status unexpected(const std::string& what) {
   return {Code::invalid_argument,
           "not a language model method: " + what + "; expected ids i64 [1, S], start i64 [1] -> logits f32"};
@@ -51,29 +55,141 @@ Status Generator::rollback(int64_t position) {
   return {};
 }
 
-Task<Result<int32_t>> Generator::append(std::vector<int32_t> ids, int64_t chunk) {
-  if (ids.empty()) co_return Status(Code::invalid_argument, "no tokens to run");
-  if (position() + int64_t(ids.size()) > capacity_) {
-    co_return Status(Code::limit_exceeded, format("%zu tokens at position %lld do not fit into a context of %lld",
-                                                  ids.size(), (long long)position(), (long long)capacity_));
-  }
+Status Generator::checkTokens(std::span<const int32_t> ids) const {
+  if (ids.empty()) return Status(Code::invalid_argument, "no tokens to run");
   for (int32_t id : ids) {
     if (id < 0 || id >= vocabulary_) {
-      co_return Status(Code::invalid_argument,
-                       format("token id %d is outside of the vocabulary of %lld", id, (long long)vocabulary_));
+      return Status(Code::invalid_argument,
+                    format("token id %d is outside of the vocabulary of %lld", id, (long long)vocabulary_));
     }
   }
-  const size_t step_size = size_t(std::clamp<int64_t>(chunk, 1, max_step_));
-  int32_t next = 0;
-  for (size_t done = 0; done < ids.size();) {
-    const size_t n = std::min(step_size, ids.size() - done);
-    const bool last = done + n == ids.size();
-    auto result = co_await step(std::span(ids).subspan(done, n), last);
-    if (!result.ok()) co_return result.status();
-    next = *result;
-    done += n;
+  return {};
+}
+
+// ---- one generation -------------------------------------------------------------------------------------------------
+
+Result<int64_t> Generator::begin(std::vector<int32_t> ids, GenerateOptions options) {
+  if (delegate_.stepsInFlight() > 0) return Status(Code::invalid_argument, "a generation is under way");
+  ETWGPU_TRY(checkTokens(ids));
+  if (int64_t(ids.size()) >= capacity_) {
+    return Status(Code::limit_exceeded,
+                  format("a prompt of %zu tokens does not fit into a context of %lld: a token must follow", ids.size(),
+                         (long long)capacity_));
   }
-  co_return next;
+  size_t same = 0;
+  while (same + 1 < ids.size() && same < tokens_.size() && tokens_[same] == ids[same]) ++same;
+  ETWGPU_TRY(rollback(int64_t(same)));
+  options_ = std::move(options);
+  sampler_ = Sampler(options_.sampling);
+  limit_ = std::min(options_.max_tokens, capacity_ - int64_t(ids.size()) + 1);
+  prompt_.assign(ids.begin() + ptrdiff_t(same), ids.end());
+  submitted_ = delivered_ = 0;
+  last_ = -1;
+  aborted_ = false;
+  reason_ = limit_ > 0 ? FinishReason::none : FinishReason::length;
+  return int64_t(same);
+}
+
+Task<Result<std::optional<GeneratedToken>>> Generator::next() {
+  if (reason_ == FinishReason::none && aborted_) reason_ = FinishReason::aborted;
+  if (reason_ != FinishReason::none) co_return std::optional<GeneratedToken>();
+  Task<Result<int32_t>> task = delivered_ == 0 ? runPrompt() : nextToken();
+  ETWGPU_CO_ASSIGN(const int32_t token, co_await task);
+  if (token < 0) {  // aborted within the prompt
+    reason_ = FinishReason::aborted;
+    co_return std::optional<GeneratedToken>();
+  }
+  last_ = token;
+  ++delivered_;
+  if (std::find(options_.stop_tokens.begin(), options_.stop_tokens.end(), token) != options_.stop_tokens.end()) {
+    reason_ = FinishReason::stop;
+  } else if (delivered_ == limit_) {
+    reason_ = FinishReason::length;
+  }
+  co_return std::optional(GeneratedToken{token});
+}
+
+Task<Status> Generator::end() {
+  Status status;
+  while (delegate_.stepsInFlight() > 0) {
+    const auto result = co_await delegate_.readStep();
+    if (!result.ok() && status.ok()) status = result.status();
+  }
+  if (reason_ == FinishReason::none) reason_ = FinishReason::aborted;
+  co_return status;
+}
+
+size_t Generator::chunkSize() const {
+  return size_t(std::clamp<int64_t>(options_.chunk > 0 ? options_.chunk : kChunk, 1, max_step_));
+}
+
+/// The first token; -1: aborted.
+Task<Result<int32_t>> Generator::runPrompt() {
+  const std::span<const int32_t> ids(prompt_);
+  for (size_t done = 0;;) {
+    const size_t n = std::min(chunkSize(), ids.size() - done);
+    const bool last = done + n == ids.size();
+    const auto part = ids.subspan(done, n);
+    Task<Result<int32_t>> task = pipelined() ? stepAndRead(part, last) : step(part, last);
+    ETWGPU_CO_ASSIGN(const int32_t token, co_await task);
+    done += n;
+    if (last) {
+      delivered_at_ = std::chrono::steady_clock::now();
+      co_return token;
+    }
+    if (!pipelined() && pause_) co_await pause_();
+    if (aborted_) co_return -1;
+  }
+}
+
+Task<Result<int32_t>> Generator::stepAndRead(std::span<const int32_t> ids, bool choose) {
+  if (profile_) profile_->clear();
+  if (Status s = delegate_.submitStep({ids, position(), choose}); !s.ok()) co_return s;
+  if (choose) {
+    submitted_ = 1;
+    if (Status s = fillPipeline(); !s.ok()) co_return s;
+  }
+  const auto result = co_await delegate_.readStep();
+  if (!result.ok()) co_return result.status();
+  if (profile_) *profile_ = delegate_.lastProfile();
+  tokens_.insert(tokens_.end(), ids.begin(), ids.end());
+  co_return (*result).token;
+}
+
+/// Starts steps until enough are in flight.
+Status Generator::fillPipeline() {
+  const int most = std::min(depth_, delegate_.maxSteps());
+  while (delegate_.stepsInFlight() < most && submitted_ < limit_ && !aborted_) {
+    if (all_positions_ && submitted_ == 1) {  // the prompt's token lies among those of the other positions
+      if (delivered_ == 0) return {};
+      ETWGPU_TRY(delegate_.submitStep({std::span(&last_, 1), position(), true}));
+    } else {
+      ETWGPU_TRY(delegate_.submitStep({}));
+    }
+    ++submitted_;
+  }
+  return {};
+}
+
+Task<Result<int32_t>> Generator::nextToken() {
+  if (!pipelined()) {
+    if (pause_) co_await pause_();
+    if (aborted_) co_return -1;
+    Task<Result<int32_t>> task = step(std::span(&last_, 1), true);
+    auto result = co_await task;
+    co_return result;
+  }
+  if (profile_) profile_->clear();
+  if (Status s = fillPipeline(); !s.ok()) co_return s;
+  if (delegate_.stepsInFlight() == 0) co_return -1;
+  const auto result = co_await delegate_.readStep();
+  if (!result.ok()) co_return result.status();
+  if (profile_) *profile_ = delegate_.lastProfile();
+  tokens_.push_back(last_);
+  const auto now = std::chrono::steady_clock::now();
+  depth_ = now - delivered_at_ > kLongStep ? std::max(depth_ - 1, 2) : std::min(depth_ + 1, 4);
+  delivered_at_ = now;
+  co_return (*result).token;
 }
 
 Task<Result<int32_t>> Generator::step(std::span<const int32_t> ids, bool want_token) {

@@ -1,7 +1,10 @@
-// The prefill / decode loop over a method `ids [1, S], start [1] → logits`, whatever model stands behind it.
+// Generating tokens with a method `ids [1, S], start [1] → logits`, whatever model stands behind it.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,17 +14,48 @@
 
 namespace etwgpu {
 
+/// Of one generation.
+struct GenerateOptions {
+  int64_t max_tokens = INT64_MAX;
+  /// Tokens that end it; they are delivered.
+  std::vector<int32_t> stop_tokens;
+  SamplingOptions sampling;
+  /// Most tokens of the prompt that run between two looks at abort(); 0: chosen by the device's speed.
+  int64_t chunk = 0;
+};
+/// Why a generation has ended: a stop token, max_tokens or the end of the context, or abort().
+enum class FinishReason : uint8_t { none, stop, length, aborted };
+
+struct GeneratedToken {
+  int32_t id;
+};
+
 /// Runs one method and owns nothing of it: the delegate must outlive the generator. One call at a time.
+///
+///   reused = begin(prompt, options);  while (token = co_await next()) …;  co_await end();
+///
+/// Where the delegate has steps (the GPU), several tokens are in flight: the device feeds the token it has chosen to
+/// the next step, so that next() waits for the oldest of them only.
 class Generator {
  public:
   /// `delegate`: of a method with inputs ids i64 [1, S] (S dynamic) and start i64 [1], and one output f32, [1, V] or
   /// [1, S, V]. Anything else is invalid_argument with what was found.
   static Result<std::unique_ptr<Generator>> create(Delegate& delegate);
 
-  /// Runs the tokens at positions position() … and returns the token that follows the last one. Long inputs go in
-  /// chunks of at most `chunk` tokens. limit_exceeded, with nothing run, where they do not fit into the cache.
-  Task<Result<int32_t>> append(std::vector<int32_t> ids, int64_t chunk = 512);
-  /// Tokens in the cache. The token returned by append is not yet in it.
+  /// Begins a generation after the prompt `ids`. What the cache shares with it is not run again; returns how many
+  /// tokens those are (at least one token is left to run). limit_exceeded, with nothing changed, where the prompt and
+  /// one token more do not fit into the context; invalid_argument for ids outside of the vocabulary. Runs nothing yet.
+  Result<int64_t> begin(std::vector<int32_t> ids, GenerateOptions options);
+  /// The next token, or nothing at the end: then finishReason() says why. The first call runs the prompt.
+  Task<Result<std::optional<GeneratedToken>>> next();
+  /// Ends the generation, wherever it is: waits for the steps in flight (maxSteps() − 1 at most), and forgets what they
+  /// did. The cache then holds the prompt, as far as it was run, and all tokens that next() gave but the last.
+  Task<Status> end();
+  /// From anywhere, also while next() waits: no more tokens and no more chunks of the prompt are started.
+  void abort() { aborted_ = true; }
+  FinishReason finishReason() const { return reason_; }
+
+  /// Tokens in the cache. The token that next() gave last is not yet in it.
   int64_t position() const { return int64_t(tokens_.size()); }
   /// Positions that the method accepts.
   int64_t capacity() const { return capacity_; }
@@ -29,7 +63,6 @@ class Generator {
   /// Forgets all but the first `position` tokens; their cache entries stay valid.
   Status rollback(int64_t position);
 
-  void setSampling(const SamplingOptions& options) { sampler_ = Sampler(options); }
   const std::vector<int32_t>& tokens() const { return tokens_; }
   const ExecuteStats& lastStats() const { return delegate_.lastStats(); }
   /// From now on each step replaces `*times` by its own; null: off. It must outlive the generator or be taken back.
@@ -37,10 +70,20 @@ class Generator {
     profile_ = times;
     delegate_.setProfiling(times != nullptr);
   }
+  /// Awaited between steps of a delegate that computes in place: a browser's worker handles its messages meanwhile.
+  using Pause = std::function<Task<void>()>;
+  void setPause(Pause pause) { pause_ = std::move(pause); }
 
  private:
   Generator(Delegate& delegate) : delegate_(delegate) {}
+  Status checkTokens(std::span<const int32_t> ids) const;
   Task<Result<int32_t>> step(std::span<const int32_t> ids, bool want_token);
+  bool pipelined() const { return delegate_.maxSteps() > 0 && options_.sampling.greedy(); }
+  size_t chunkSize() const;
+  Task<Result<int32_t>> runPrompt();
+  Task<Result<int32_t>> stepAndRead(std::span<const int32_t> ids, bool choose);
+  Status fillPipeline();
+  Task<Result<int32_t>> nextToken();
 
   Delegate& delegate_;
   Sampler sampler_{SamplingOptions{}};
@@ -48,6 +91,21 @@ class Generator {
   int64_t capacity_ = 0, max_step_ = 0, vocabulary_ = 0;
   bool all_positions_ = false;
   std::vector<DispatchTime>* profile_ = nullptr;
+  Pause pause_;
+
+  // the generation under way
+  GenerateOptions options_;
+  std::vector<int32_t> prompt_;  // what is to be run before the first token
+  int64_t limit_ = 0;            // of tokens
+  int64_t submitted_ = 0;        // tokens that were asked for
+  int64_t delivered_ = 0;
+  int32_t last_ = -1;  // the token delivered last, which is not in the cache
+  bool aborted_ = false;
+  FinishReason reason_ = FinishReason::none;
+  // How many steps are worth being in flight: few where a step takes long, since a stop loses them.
+  int depth_ = 4;
+  std::chrono::steady_clock::time_point delivered_at_;
+
   // buffers of a step, kept so that a token allocates nothing
   std::vector<int64_t> ids_;
   int64_t start_ = 0;

@@ -433,6 +433,15 @@ struct MapResult {
 };
 }  // namespace
 
+Status mapStatus(const Device& device, WGPUMapAsyncStatus status, const std::string& message) {
+  ETWGPU_TRY(device.status());
+  if (status == WGPUMapAsyncStatus_Success) return {};
+  // the device's own callback may be late
+  if (status == WGPUMapAsyncStatus_Aborted || status == WGPUMapAsyncStatus_CallbackCancelled)
+    return Status(Code::device_lost, "the GPU device was lost: " + message);
+  return Status(Code::gpu_error, "reading back from the GPU failed: " + message);
+}
+
 Task<Status> mapForReading(Device& device, WGPUBuffer buffer, uint64_t size) {
   ETWGPU_CO_TRY(device.status());
   auto awaiter = awaitCallback<MapResult>([buffer, size](Completion<MapResult>* completion) {
@@ -445,13 +454,7 @@ Task<Status> mapForReading(Device& device, WGPUBuffer buffer, uint64_t size) {
     wg::BufferMapAsync(buffer, WGPUMapMode_Read, 0, size_t((size + 3) / 4 * 4), info);
   });
   MapResult result = co_await awaiter;
-  ETWGPU_CO_TRY(device.status());
-  if (result.status == WGPUMapAsyncStatus_Success) co_return Status();
-  // Nobody here destroys or unmaps a buffer that is being mapped, so the device is going; its own callback may be late.
-  if (result.status == WGPUMapAsyncStatus_Aborted || result.status == WGPUMapAsyncStatus_CallbackCancelled) {
-    co_return Status(Code::device_lost, "the GPU device was lost: " + result.message);
-  }
-  co_return Status(Code::gpu_error, "reading back from the GPU failed: " + result.message);
+  co_return mapStatus(device, WGPUMapAsyncStatus(result.status), result.message);
 }
 
 Status readMapped(WGPUBuffer buffer, uint64_t offset, void* target, uint64_t size) {

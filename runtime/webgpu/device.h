@@ -111,6 +111,9 @@ uint32_t subgroupMatrixSize(const uint32_t* words, size_t count, uint32_t subgro
 
 /// Maps [0, size) of a buffer for reading; unmap it afterwards.
 Task<Status> mapForReading(Device& device, WGPUBuffer buffer, uint64_t size);
+/// What the end of a mapping says: device_lost where it was aborted, since nobody here destroys or unmaps a buffer that
+/// is being mapped.
+Status mapStatus(const Device& device, WGPUMapAsyncStatus status, const std::string& message);
 /// Copies `size` bytes from `offset` (a multiple of 8) of a mapped buffer.
 Status readMapped(WGPUBuffer buffer, uint64_t offset, void* target, uint64_t size);
 

@@ -11,6 +11,7 @@ namespace {
 constexpr uint64_t kParamSlice = 256;
 constexpr uint32_t kMaxTimed = 2048;  // dispatches; a query set holds 4,096 timestamps
 constexpr uint64_t kReadAlignment = 8;
+constexpr uint64_t kStepResultBytes = 16;
 
 uint64_t alignedTo(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alignment * alignment; }
 
@@ -47,7 +48,7 @@ Status GpuDelegate::makeBuffers(const NamedDataMap& data) {
   for (const PlannedDispatch& d : plan_.dispatches) upload_bytes += d.spec.params.empty() ? 0 : kParamSlice;
   ETWGPU_ASSIGN(uint64_t needed, store_->missingBytes(graph, plan_.constants, plan_.states));
   for (const uint64_t bytes : plan_.memory.arena_bytes) needed += bytes;
-  needed += upload_bytes;
+  needed += upload_bytes + plan_.step_bytes;
   const MemoryReport& used = store_->report();
   const uint64_t total = needed + used.weights + used.state + used.arena + used.other;
   if (total > store_->options().memory_cap) {
@@ -71,6 +72,11 @@ Status GpuDelegate::makeBuffers(const NamedDataMap& data) {
                                           WGPUBufferUsage_Uniform | WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst |
                                               WGPUBufferUsage_CopySrc,
                                           &MemoryReport::other, "inputs and parameters"));
+  if (plan_.step_bytes == 0) return {};
+  ETWGPU_ASSIGN(step_, store_->allocate(plan_.step_bytes,
+                                        WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst | WGPUBufferUsage_CopySrc,
+                                        &MemoryReport::other, "what steps hand on"));
+  if (plan_.feedback.present()) ETWGPU_TRY(ring_.create(*store_, stepDepth(), kStepResultBytes));
   return {};
 }
 
@@ -104,6 +110,8 @@ Result<GpuSlice> GpuDelegate::sliceOf(ValueId id) const {
     slice = store_->constant(graph, id);
   } else if (value.kind == ValueKind::state) {
     slice.buffer = store_->state(value.name);
+  } else if (plan_.stepOffset(id) >= 0) {
+    slice = {step_.get(), uint64_t(plan_.stepOffset(id))};
   } else if (plan_.input_offsets[size_t(id)] >= 0) {
     slice = {upload_.get(), uint64_t(plan_.input_offsets[size_t(id)])};
   } else if (const Placement& p = plan_.memory.placements[size_t(id)]; p.arena >= 0) {
@@ -194,20 +202,10 @@ Task<Status> GpuDelegate::execute(std::span<const DelegateArg> inputs, std::span
                                   const ExecuteOptions& options) {
   Device& device = store_->device();
   ETWGPU_CO_TRY(device.takeError());
+  if (stepsInFlight() > 0) co_return Status(Code::invalid_argument, "steps are in flight");
+  last_step_tokens_ = 0;
   stats_ = {};
-  std::vector<int64_t> symbols;
-  ETWGPU_CO_TRY(bindInputs(inputs, symbols));
-  if (symbols != symbols_ || values_.empty() || options.argmax_output != last_argmax_) {
-    last_argmax_ = -2;  // invalid until all of it has been rebuilt
-    symbols_ = std::move(symbols);
-    values_.resize(plan_.graph.exprs.size());
-    plan_.graph.exprs.evalAll(symbols_, values_);
-    ETWGPU_CO_TRY(checkInputs(inputs));
-    ETWGPU_CO_TRY(rebuildCommands(options.argmax_output));
-    last_argmax_ = options.argmax_output;
-  } else {
-    ETWGPU_CO_TRY(checkInputs(inputs));
-  }
+  ETWGPU_CO_TRY(prepareCall(inputs, options.argmax_output));
   ETWGPU_CO_TRY(describeOutputs(outputs, options));
   ETWGPU_CO_TRY(uploadInputs(inputs));
   if (profiling_) ETWGPU_CO_TRY(prepareProfiling());
@@ -215,6 +213,23 @@ Task<Status> GpuDelegate::execute(std::span<const DelegateArg> inputs, std::span
   if (profiling_) ETWGPU_CO_TRY(co_await readProfile());
   if (!read_backs_.empty()) ETWGPU_CO_TRY(co_await readOutputs(outputs, options));
   co_return device.takeError();
+}
+
+/// Parameters and commands for these sizes.
+Status GpuDelegate::prepareCall(std::span<const DelegateArg> inputs, int argmax_output) {
+  std::vector<int64_t> symbols;
+  ETWGPU_TRY(bindInputs(inputs, symbols));
+  if (symbols != symbols_ || values_.empty() || argmax_output != last_argmax_) {
+    last_argmax_ = -2;  // invalid until all of it has been rebuilt
+    symbols_ = std::move(symbols);
+    values_.resize(plan_.graph.exprs.size());
+    plan_.graph.exprs.evalAll(symbols_, values_);
+    ETWGPU_TRY(checkInputs(inputs));
+    ETWGPU_TRY(rebuildCommands(argmax_output));
+    last_argmax_ = argmax_output;
+    return {};
+  }
+  return checkInputs(inputs);
 }
 
 Status GpuDelegate::bindInputs(std::span<const DelegateArg> inputs, std::vector<int64_t>& symbols) const {
@@ -279,8 +294,9 @@ Status GpuDelegate::uploadInputs(std::span<const DelegateArg> inputs) {
     const Storage storage = storageOf(id);
     const uint64_t bytes = alignedTo(uint64_t(tensor.count()) * storageSize(storage), 4);
     const int64_t offset = plan_.input_offsets[size_t(id)];
-    const Placement& placement = plan_.memory.placements[size_t(id)];
-    if (bytes == 0 || (offset < 0 && placement.arena < 0)) continue;  // empty, or nobody reads it
+    if (bytes == 0) continue;
+    Result<GpuSlice> target = sliceOf(id);
+    if (!target.ok()) continue;  // nobody reads it
     const bool direct = offset < 0 && sameRepresentation(tensor.dtype, storage) && tensor.bytes() == bytes;
     if (!direct) {
       scratch_.resize(std::max(scratch_.size(), size_t(bytes)));
@@ -290,19 +306,24 @@ Status GpuDelegate::uploadInputs(std::span<const DelegateArg> inputs) {
       }
     }
     if (offset < 0) {
-      wg::QueueWriteBuffer(queue, arenas_[size_t(placement.arena)].get(), placement.offset,
-                           direct ? tensor.data : scratch_.data(), size_t(bytes));
+      wg::QueueWriteBuffer(queue, target->buffer, target->offset, direct ? tensor.data : scratch_.data(),
+                           size_t(bytes));
       stats_.upload_bytes += bytes;
     } else if (std::memcmp(shadow_.data() + offset, scratch_.data(), size_t(bytes)) != 0) {
       std::memcpy(shadow_.data() + offset, scratch_.data(), size_t(bytes));
       shadow_.touch(size_t(offset), size_t(bytes));
     }
   }
+  flushUploads();
+  return {};
+}
+
+void GpuDelegate::flushUploads() {
+  const WGPUQueue queue = store_->device().queue();
   const WGPUBuffer buffer = upload_.get();
   stats_.upload_bytes += shadow_.flush([queue, buffer](uint64_t offset, const void* data, size_t size) {
     wg::QueueWriteBuffer(queue, buffer, offset, data, size);
   });
-  return {};
 }
 
 Status GpuDelegate::rebuildCommands(int argmax_output) {

@@ -10,6 +10,7 @@
 #include "runtime/webgpu/gpu_plan.h"
 #include "runtime/webgpu/gpu_store.h"
 #include "runtime/webgpu/pipelines.h"
+#include "runtime/webgpu/step_ring.h"
 
 namespace etwgpu {
 
@@ -24,6 +25,10 @@ class GpuDelegate final : public Delegate {
   Task<Status> finishLoading() override;
   Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
                        const ExecuteOptions& options) override;
+  int maxSteps() const override;
+  Status submitStep(const StepRequest& request) override;
+  Task<Result<StepResult>> readStep() override;
+  int stepsInFlight() const override { return ring_.inFlight(); }
   const ExecuteStats& lastStats() const override { return stats_; }
   void setProfiling(bool on) override { profiling_ = on && store_->device().hasTimestamps(); }
   std::vector<DispatchTime> lastProfile() const override { return profile_; }
@@ -55,8 +60,12 @@ class GpuDelegate final : public Delegate {
 
   Status bindInputs(std::span<const DelegateArg> inputs, std::vector<int64_t>& symbols) const;
   Status checkInputs(std::span<const DelegateArg> inputs) const;
+  Status prepareCall(std::span<const DelegateArg> inputs, int argmax_output);
   Status uploadInputs(std::span<const DelegateArg> inputs);
+  Status prepareStep(const StepRequest& request);
+  int stepDepth() const;
   Status rebuildCommands(int argmax_output);
+  void flushUploads();
   Status describeOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options);
   void submit();
   void record(WGPUCommandEncoder encoder);
@@ -68,7 +77,7 @@ class GpuDelegate final : public Delegate {
   std::shared_ptr<GpuStore> store_;
   GpuPlan plan_;
   std::vector<GpuBuffer> arenas_;
-  GpuBuffer upload_, staging_, query_buffer_, query_staging_;
+  GpuBuffer upload_, step_, staging_, query_buffer_, query_staging_;
   ShadowBuffer shadow_;  // of upload_: the small inputs, then 256 bytes of parameters a dispatch
   std::vector<ParamSlot> params_;
   std::vector<Dispatch> dispatches_;
@@ -91,6 +100,11 @@ class GpuDelegate final : public Delegate {
   uint64_t read_back_bytes_ = 0;
   std::vector<uint8_t> scratch_;  // conversions
   ExecuteStats stats_;
+
+  // steps: calls in flight, see gpu_steps.cpp
+  StepRing ring_;
+  int64_t last_step_tokens_ = 0;  // of the last step; 0: none to continue
+  std::vector<int64_t> step_ids_;
 
   bool profiling_ = false;
   QuerySetHandle queries_;

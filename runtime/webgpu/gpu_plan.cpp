@@ -27,6 +27,7 @@ class Planner {
     if (!graph().mutations.empty()) return Status(Code::internal, "the passes have left a mutation");
     const size_t nodes = plan_.graph.nodes.size();
     ETWGPU_TRY(checkKernels());
+    findFeedback();
     addArgmaxNodes();
     for (size_t i = 0; i < plan_.graph.nodes.size(); ++i) ETWGPU_TRY(planNode(i, i >= nodes ? i - nodes : SIZE_MAX));
     placeInputs();
@@ -60,6 +61,31 @@ class Planner {
     return Status(Code::unsupported_operator, "no GPU kernel for " + list);
   }
 
+  void findFeedback() {
+    Graph& g = graph();
+    if (!findGpuKernel(kArgmax) || g.inputs.size() != 2 || g.outputs.size() != 1) return;
+    const ValueId ids = g.inputs[0].value, start = g.inputs[1].value, logits = g.outputs[0].value;
+    if (ids == kNoValue || start == kNoValue || logits == kNoValue || ids == start) return;
+    const auto &i = g.value(ids).dims, &s = g.value(start).dims, &l = g.value(logits).dims;
+    if (g.value(ids).dtype != DType::i64 || g.value(start).dtype != DType::i64 || !isFloating(g.value(logits).dtype))
+      return;
+    const ExprId one = g.exprs.constant(1);
+    if (i.size() != 2 || i[0] != one || s.size() != 1 || s[0] != one || g.exprs.bounds(i[1]).min > 1) return;
+    if (l.size() < 2 || l.size() > 3 || l[0] != one || (l.size() == 3 && l[1] != i[1])) return;
+    plan_.feedback = {ids, start, l.size() == 2};
+  }
+
+  /// The step buffer has a place for each; the values need no other memory.
+  void placeInStepBuffer(std::initializer_list<ValueId> same_place) {
+    uint64_t bytes = 0;
+    for (const ValueId id : same_place) {
+      plan_.step_offsets.resize(graph().values.size(), -1);
+      plan_.step_offsets[size_t(id)] = int64_t(plan_.step_bytes);
+      bytes = std::max(bytes, gpuBytes(graph(), id, options_.precision));
+    }
+    plan_.step_bytes += (bytes + kGpuAlignment - 1) / kGpuAlignment * kGpuAlignment;
+  }
+
   void addArgmaxNodes() {
     if (!findGpuKernel(kArgmax)) return;
     for (size_t i = 0; i < std::min(graph().outputs.size(), kMaxArgmaxOutputs); ++i) {
@@ -77,6 +103,11 @@ class Planner {
       node.args = {Arg(output)};
       node.outputs = {graph().newValue(std::move(ids))};
       plan_.argmax.push_back({int32_t(i), node.outputs[0]});
+      if (plan_.feedback.present()) {
+        node.args = {Arg(output), Arg(plan_.feedback.start), Arg(IntArg{graph().value(plan_.feedback.ids).dims[1]})};
+        placeInStepBuffer({plan_.feedback.ids, node.outputs[0]});
+        placeInStepBuffer({plan_.feedback.start});
+      }
       graph().nodes.push_back(std::move(node));
     }
   }
@@ -107,6 +138,7 @@ class Planner {
     plan_.input_offsets.assign(graph().values.size(), -1);
     for (const GraphInput& input : graph().inputs) {
       if (input.value == kNoValue || plan_.input_offsets[size_t(input.value)] >= 0) continue;
+      if (plan_.stepOffset(input.value) >= 0) continue;
       const uint64_t bytes = gpuBytes(graph(), input.value, options_.precision);
       if (bytes > kSmallInput) continue;
       plan_.input_offsets[size_t(input.value)] = int64_t(plan_.input_bytes);
@@ -120,6 +152,9 @@ class Planner {
     options.max_arena_bytes = std::min(capabilities_.max_binding_bytes, capabilities_.max_buffer_bytes);
     options.separate_outputs = true;
     options.bytes = options_.precision == Precision::f16 ? &gpuBytesF16 : &gpuBytesF32;
+    options.elsewhere.resize(graph().values.size());
+    for (size_t v = 0; v < graph().values.size(); ++v)
+      options.elsewhere[v] = plan_.input_offsets[v] >= 0 || plan_.stepOffset(ValueId(v)) >= 0;
     // What is read after the last dispatch lives as long as an output does.
     const size_t outputs = graph().outputs.size();
     for (const PlannedArgmax& a : plan_.argmax) graph().outputs.push_back({a.ids, {}});
@@ -156,6 +191,7 @@ class Planner {
       case ValueKind::state:
         return int64_t(1) << 32 | id;
       default:
+        if (plan_.stepOffset(id) >= 0) return -3;
         return plan_.input_offsets[size_t(id)] >= 0 ? -2 : plan_.memory.placements[size_t(id)].arena;
     }
   }

@@ -25,6 +25,14 @@ struct PlannedArgmax {
   ValueId ids;  // int32, the output's dimensions without the last
 };
 
+/// A graph `ids i64 [1, S], start i64 [1] -> logits [1, V] or [1, S, V]` whose argmax is also the next call's input:
+/// the last dispatch writes it over ids[0] (with [1, S, V]: over ids, row by row), and start + S over start.
+struct PlannedFeedback {
+  ValueId ids = kNoValue, start = kNoValue;
+  bool last_row_only = false;  // logits [1, V]: after a call with any S, a call with S = 1 needs no upload
+  bool present() const { return ids != kNoValue; }
+};
+
 /// A state gets a new value: a copy between the dispatches, which needs no kernel.
 struct PlannedCopy {
   ValueId state, value;
@@ -40,6 +48,12 @@ struct GpuPlan {
   /// per value; -1: not one of them.
   std::vector<int64_t> input_offsets;
   uint64_t input_bytes = 0;
+  PlannedFeedback feedback;
+  /// What the GPU itself keeps between calls (inputs that it feeds back): offsets in the step buffer, per value; -1:
+  /// not one of them. Empty without feedback.
+  std::vector<int64_t> step_offsets;
+  uint64_t step_bytes = 0;
+  int64_t stepOffset(ValueId id) const { return size_t(id) < step_offsets.size() ? step_offsets[size_t(id)] : -1; }
   /// Storage values that dispatches, outputs or copies use, each once.
   std::vector<ValueId> constants, states;
   /// Copies of values into states, in order.

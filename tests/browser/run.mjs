@@ -112,9 +112,9 @@ async function generates(s, label, expected, loadOptions, check = () => {}) {
 /** What a token costs, as counted at the browser's objects. */
 async function tokenCosts(s, label, layers) {
   await test(`${label}: per token one submit, one id read back, nothing created`, async () => {
-    unwrap(await s.call('generate', { key: 'llm', prompt: 'Once upon a time', options: { maxTokens: 6 } }));
+    unwrap(await s.call('generate', { key: 'llm', prompt: 'Once upon a time', options: { maxTokens: 10 } }));
     const counted = await askInstrument(s.page);
-    const token = perToken(counted.tokens.slice(-6));
+    const token = perToken(counted.tokens.slice(-10));
     assert(token.submits === 1, `${token.submits} submits`);
     assert(token.dispatches > 0 && token.dispatches <= 5 * layers + 6, `${token.dispatches} dispatches`);
     assert(token.readBackBytes === 4, `${token.readBackBytes} bytes read back`);

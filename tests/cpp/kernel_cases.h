@@ -188,6 +188,14 @@ inline KernelCase argmaxCase() {
   return c;
 }
 
+inline KernelCase feedbackCase() {
+  KernelCase c{"argmax_feedback", {}};
+  const ValueId x = c.builder.value("x", DType::f32, {1, 5000}, ValueKind::intermediate);
+  const ValueId start = c.builder.value("start", DType::i64, {1}, ValueKind::intermediate);
+  c.builder.node("etwgpu.argmax", {x, start, c.builder.i(4)}, "ids", {1}, DType::i32);
+  return c;
+}
+
 inline std::vector<KernelCase> kernelCases() {
   std::vector<KernelCase> cases;
   for (int bits : {0, 4, 8}) {
@@ -236,6 +244,7 @@ inline std::vector<KernelCase> kernelCases() {
     for (int64_t width : {7, 576})
       for (bool affine : {false, true}) cases.push_back(normCase(op, width, affine));
   cases.push_back(argmaxCase());
+  cases.push_back(feedbackCase());
   return cases;
 }
 

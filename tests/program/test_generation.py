@@ -69,6 +69,32 @@ def test_greedy_follows_the_logits(folder, device):
             assert (stats["submits"], stats["read_back_bytes"]) == (1, 4)
 
 
+@pytest.mark.gpu
+def test_what_was_in_flight_at_the_end_leaves_no_trace(folder):
+    """Stop tokens, leaving the loop and an exhausted context, each while further tokens are computed."""
+    prompts = [[11, 12, 13], [50, 3, 77, 21, 6], [11, 12, 13, 90]]
+    expected = {tuple(p): greedy_by_logits(folder, p, 12) for p in prompts}
+    with TextGenerator(folder, "webgpu") as model:
+        for p in prompts:
+            for end in (1, 4):
+                model.end_ids = frozenset({expected[tuple(p)][end]})
+                first = expected[tuple(p)].index(expected[tuple(p)][end]) + 1
+                ended = model.generate(p)
+                assert (ended.finish_reason, ended.ids) == ("stop", expected[tuple(p)][:first])
+                assert model.cached_ids == p + ended.ids[:-1]
+            model.end_ids = frozenset()
+            for i, token in enumerate(model.stream(p)):
+                assert token.id == expected[tuple(p)][i]
+                if i == 2:
+                    break
+            assert model.cached_ids == p + expected[tuple(p)][:2]
+            result = model.generate(p + expected[tuple(p)][:3], max_tokens=9)
+            assert result.ids == expected[tuple(p)][3:] and result.reused_tokens == len(p) + 2
+        whole = model.generate(prompts[0])
+        assert whole.finish_reason == "length" and len(whole.ids) == model.capacity - 3 + 1
+        assert whole.ids[:12] == expected[tuple(prompts[0])]
+
+
 def test_messages_go_through_the_template(model):
     assert model.text_model.encode([{"role": "user", "content": "w1 w2"}]) == [92, 1, 2, 9, 8]
     assert model.text_model.encode("w1 w2") == [1, 2]

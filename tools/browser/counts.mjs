@@ -16,13 +16,14 @@ export function askInstrument(page) {
   );
 }
 
-/** The largest increase of each counter between two tokens of the last generation: what one decoded token costs. */
-export function perToken(snapshots) {
-  const most = {};
-  for (let i = 1; i < snapshots.length; ++i) {
-    for (const [name, value] of Object.entries(snapshots[i])) {
-      most[name] = Math.max(most[name] ?? 0, value - snapshots[i - 1][name]);
-    }
-  }
-  return most;
+/**
+ * What one decoded token costs, on average over the tokens of one generation. With several in flight a token is not paid for
+ * right before it is delivered, so the first and the last three, after which nothing is started, are left out.
+ */
+export function perToken(tokens) {
+  const steady = tokens.length > 8 ? tokens.slice(1, -3) : tokens;
+  const [first, last] = [steady[0], steady.at(-1)];
+  return Object.fromEntries(
+    Object.keys(last ?? {}).map((name) => [name, (last[name] - first[name]) / (steady.length - 1)]),
+  );
 }

@@ -1,23 +1,34 @@
 import { describe, expect, it } from 'vitest';
-import { Conversation, samplingOf, type Sampling, type TokenSource } from '../src/worker/generate.js';
+import { Conversation, samplingOf, type TokenSource } from '../src/worker/generate.js';
+import type { FinishReason, GenerateRequest, OnToken } from '../src/worker/module.js';
 
-/** Counts upwards: after token n comes n + 1. Remembers what it was asked to do. */
+/** As the module: counts upwards, after token n comes n + 1, a turn of the event loop each. Remembers its requests. */
 class Counter implements TokenSource {
-  capacity = 64;
-  cache: number[] = [];
-  appended: number[][] = [];
-  sampling: Sampling[] = [];
-  append(ids: readonly number[]): Promise<number> {
-    this.appended.push([...ids]);
-    this.cache.push(...ids);
-    return Promise.resolve((ids.at(-1) as number) + 1);
+  requests: GenerateRequest[] = [];
+  delivered: number[] = [];
+  private aborted = false;
+  async generate(
+    ids: readonly number[],
+    options: GenerateRequest,
+    onToken: OnToken,
+  ): Promise<{ reused: number; reason: FinishReason }> {
+    this.requests.push(options);
+    this.aborted = false;
+    for (let token = (ids.at(-1) as number) + 1, n = 1; ; token++, n++) {
+      await new Promise((resolve) => setTimeout(resolve, 0));
+      if (this.aborted) return { reused: 0, reason: 'aborted' };
+      const reason = options.stopTokens.includes(token)
+        ? 'stop'
+        : n === Math.min(options.maxTokens, 60)
+          ? 'length'
+          : '';
+      this.delivered.push(token);
+      if (!onToken(token, reason)) return { reused: 0, reason };
+      expect(reason).toBe(''); // false was due
+    }
   }
-  rollback(position: number): void {
-    expect(position).toBeLessThanOrEqual(this.cache.length);
-    this.cache.length = position;
-  }
-  setSampling(options: Sampling): void {
-    this.sampling.push(options);
+  abort(): void {
+    this.aborted = true;
   }
 }
 const letters = {
@@ -25,92 +36,61 @@ const letters = {
   decode: (ids: number[]) => ids.map((i) => `<${i}>`).join(''),
 };
 const never = new AbortController().signal;
-const setUp = (chunk = 512, ends = [99]) => {
+const setUp = (ends = [99]) => {
   const source = new Counter();
-  return { source, conversation: new Conversation(source, letters, new Set(ends), chunk) };
+  return { source, conversation: new Conversation(source, letters, new Set(ends), 7) };
 };
 const prompt = (...tokenIds: number[]) => ({ tokenIds });
 
 describe('Conversation', () => {
   it('ends at an end token, which is in the ids and not in the text', async () => {
-    const { conversation } = setUp(512, [12]);
+    const { conversation } = setUp([12]);
     const seen: string[] = [];
     const result = await conversation.generate(prompt(9), {}, never, (t) => seen.push(t.text));
     expect(result).toMatchObject({ tokenIds: [10, 11, 12], text: '<10><11>', finishReason: 'stop' });
     expect(seen.join('')).toBe(result.text);
   });
 
-  it('ends at maxTokens without running the last token', async () => {
+  it('ends at maxTokens', async () => {
     const { source, conversation } = setUp();
     const result = await conversation.generate(prompt(1), { maxTokens: 3 }, never, () => undefined);
-    expect(result).toMatchObject({ tokenIds: [2, 3, 4], finishReason: 'length' });
-    expect(source.appended).toEqual([[1], [2], [3]]);
+    expect(result).toMatchObject({ tokenIds: [2, 3, 4], text: '<2><3><4>', finishReason: 'length' });
+    expect(result.timings).toMatchObject({ promptTokens: 1, reusedTokens: 0, decodeTokens: 2 });
+    expect(source.delivered).toEqual([2, 3, 4]);
   });
 
-  it('ends with the context, not beyond it', async () => {
+  it('hands the options on', async () => {
     const { source, conversation } = setUp();
-    source.capacity = 4;
-    const result = await conversation.generate(prompt(1, 2), {}, never, () => undefined);
-    expect(result.finishReason).toBe('length');
-    expect(source.cache).toHaveLength(4);
-    await expect(conversation.generate(prompt(1, 2, 3, 4), {}, never, () => undefined)).rejects.toMatchObject({
-      code: 'limit_exceeded',
+    await conversation.generate(prompt(1), { maxTokens: 1, temperature: 0.5, seed: 7 }, never, () => undefined);
+    await conversation.generate(prompt(1), { maxTokens: 1 }, never, () => undefined);
+    expect(source.requests[0]).toMatchObject({ temperature: 0.5, seed: 7, maxTokens: 1, stopTokens: [99], chunk: 7 });
+    expect(source.requests[1]).toMatchObject({ temperature: 0, topP: 1, repetitionPenalty: 1 });
+  });
+
+  it('tells the module of an abort, and ends where it does', async () => {
+    const { source, conversation } = setUp();
+    const before = new AbortController();
+    setTimeout(() => before.abort(), 0);
+    const none = await conversation.generate(prompt(1), {}, before.signal, () => undefined);
+    expect(none.finishReason).toBe('aborted');
+    expect(none.tokenIds.length).toBeLessThanOrEqual(1);
+    const during = new AbortController();
+    const some = await conversation.generate(prompt(1), {}, during.signal, (t) => {
+      if (t.id === 4) during.abort();
     });
-  });
-
-  it('runs only what a second turn adds', async () => {
-    const { source, conversation } = setUp();
-    await conversation.generate(prompt(1, 2, 3), { maxTokens: 2 }, never, () => undefined);
-    source.appended = [];
-    const result = await conversation.generate(prompt(1, 2, 3, 4, 50), { maxTokens: 1 }, never, () => undefined);
-    expect(source.appended).toEqual([[50]]);
-    expect(result.timings).toMatchObject({ promptTokens: 5, reusedTokens: 4 });
-    expect(source.cache).toEqual([1, 2, 3, 4, 50]);
-  });
-
-  it('answers the same prompt again by running its last token', async () => {
-    const { source, conversation } = setUp();
-    const once = await conversation.generate(prompt(1, 2), { maxTokens: 2 }, never, () => undefined);
-    source.appended = [];
-    const twice = await conversation.generate(prompt(1, 2), { maxTokens: 2 }, never, () => undefined);
-    expect(twice.tokenIds).toEqual(once.tokenIds);
-    expect(source.appended[0]).toEqual([2]);
-  });
-
-  it('samples only after the last chunk of a prompt', async () => {
-    const { source, conversation } = setUp(2);
-    await conversation.generate(
-      prompt(1, 2, 3, 4, 5),
-      { maxTokens: 1, temperature: 0.5, seed: 7 },
-      never,
-      () => undefined,
-    );
-    expect(source.appended).toEqual([[1, 2], [3, 4], [5]]);
-    expect(source.sampling.map((s) => s.temperature)).toEqual([0, 0.5]);
-  });
-
-  it('stops between chunks and between tokens, and can be used again', async () => {
-    const { source, conversation } = setUp(1);
-    const early = new AbortController();
-    const append = source.append.bind(source);
-    source.append = (ids) => {
-      early.abort();
-      return append(ids);
-    };
-    const first = await conversation.generate(prompt(1, 2, 3), {}, early.signal, () => undefined);
-    expect(first).toMatchObject({ finishReason: 'aborted', tokenIds: [], text: '' });
-    expect(source.cache).toEqual([1]);
-    const second = await conversation.generate(prompt(1, 2, 3), { maxTokens: 1 }, never, () => undefined);
-    expect(second.tokenIds).toEqual([4]);
-    expect(source.cache).toEqual([1, 2, 3]);
+    expect(some).toMatchObject({ finishReason: 'aborted', tokenIds: [2, 3, 4], text: '<2><3><4>' });
+    source.delivered = [];
+    const again = await conversation.generate(prompt(1), { maxTokens: 1 }, never, () => undefined);
+    expect(again).toMatchObject({ finishReason: 'length', tokenIds: [2] });
   });
 
   it('cuts the text before a stop string', async () => {
-    const { conversation } = setUp();
+    const { source, conversation } = setUp();
     const seen: string[] = [];
     const result = await conversation.generate(prompt(1), { stop: '><4' }, never, (t) => seen.push(t.text));
     expect(result).toMatchObject({ text: '<2><3', finishReason: 'stop' });
     expect(seen.join('')).toBe(result.text);
+    expect(source.delivered.at(-1)).toBe(4);
   });
 });
 

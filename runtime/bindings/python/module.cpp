@@ -282,6 +282,7 @@ class NativeSession {
     session();
     return drive(make());
   }
+  bool closed() const { return !session_; }
   Session& session() const {
     if (!session_) throw RuntimeFailure({Code::invalid_argument, "the session is closed"});
     return *session_;
@@ -359,14 +360,27 @@ class NativeGenerator {
   NativeGenerator(NativeSession& session, const std::string& method) : session_(session) {
     generator_ = unwrap(Generator::create(session.soleDelegate(method)));
   }
-  int32_t append(std::vector<int32_t> ids, int64_t chunk) {
-    return unwrap(session_.exclusive([&] { return generator_->append(std::move(ids), chunk); }));
+  int64_t begin(std::vector<int32_t> ids, int64_t max_tokens, std::vector<int32_t> stop_tokens, float temperature,
+                int32_t top_k, float top_p, float min_p, float repetition_penalty, uint64_t seed, int64_t chunk) {
+    session_.session();
+    GenerateOptions options{
+        max_tokens, std::move(stop_tokens), {temperature, top_k, top_p, min_p, repetition_penalty, seed}, chunk};
+    return unwrap(generator_->begin(std::move(ids), std::move(options)));
+  }
+  std::optional<int32_t> next() {
+    const auto token = unwrap(session_.exclusive([&] { return generator_->next(); }));
+    return token ? std::optional(token->id) : std::nullopt;
+  }
+  void end() {
+    if (session_.closed()) return;  // with it went what was in flight
+    check(session_.exclusive([&] { return generator_->end(); }));
+  }
+  void abort() { generator_->abort(); }
+  const char* finishReason() const {
+    static constexpr const char* kNames[] = {"", "stop", "length", "aborted"};
+    return kNames[size_t(generator_->finishReason())];
   }
   void rollback(int64_t position) { check(generator_->rollback(position)); }
-  void setSampling(float temperature, int32_t top_k, float top_p, float min_p, float repetition_penalty,
-                   uint64_t seed) {
-    generator_->setSampling({temperature, top_k, top_p, min_p, repetition_penalty, seed});
-  }
   int64_t position() const { return generator_->position(); }
   int64_t capacity() const { return generator_->capacity(); }
   int64_t vocabulary() const { return generator_->vocabulary(); }
@@ -422,10 +436,14 @@ NB_MODULE(_native, m) {
       .def("_destroy_device", &NativeSession::destroyDevice);
   nb::class_<NativeGenerator>(m, "Generator")
       .def(nb::init<NativeSession&, const std::string&>(), "session"_a, "method"_a = "forward", nb::keep_alive<1, 2>())
-      .def("append", &NativeGenerator::append, "ids"_a, "chunk"_a = 512)
+      .def("begin", &NativeGenerator::begin, "ids"_a, nb::kw_only(), "max_tokens"_a = INT64_MAX,
+           "stop_tokens"_a = std::vector<int32_t>(), "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f,
+           "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f, "seed"_a = 0, "chunk"_a = 0)
+      .def("next", &NativeGenerator::next)
+      .def("end", &NativeGenerator::end)
+      .def("abort", &NativeGenerator::abort)
       .def("rollback", &NativeGenerator::rollback, "position"_a)
-      .def("set_sampling", &NativeGenerator::setSampling, nb::kw_only(), "temperature"_a = 0.0f, "top_k"_a = 0,
-           "top_p"_a = 1.0f, "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f, "seed"_a = 0)
+      .def_prop_ro("finish_reason", &NativeGenerator::finishReason)
       .def("last_stats", &NativeGenerator::stats)
       .def("set_profiling", &NativeGenerator::setProfiling, "on"_a)
       .def("last_profile", &NativeGenerator::profile)

@@ -26,6 +26,11 @@ namespace etwgpu {
 extern "C" void etwgpu_complete(int request, int code, const char* message, int message_length, const uint8_t* payload,
                                 int payload_length);
 
+/// A generated token, and why it is the last one (FinishReason). 0: stop here.
+extern "C" int etwgpu_token(int request, int token, int reason);
+/// Lets the event loop handle what waits; then etwgpu_resume(token).
+extern "C" void etwgpu_pause(void* token);
+
 namespace {
 
 struct LoadedSession {
@@ -89,6 +94,28 @@ std::string statsJson(const ExecuteStats& s) {
       .number("readBackBytes", double(s.read_back_bytes))
       .number("uploadBytes", double(s.upload_bytes))
       .take();
+}
+
+/// In a browser a computation on the CPU never waits by itself.
+Task<void> pause() {
+  auto awaiter = awaitCallback<int>([](Completion<int>* completion) { etwgpu_pause(completion); });
+  co_await awaiter;
+}
+
+/// The tokens go to etwgpu_token; nothing of JavaScript is waited for. payload: what was reused, and the reason.
+Task<Status> generate(LoadedSession& s, int request, std::vector<int32_t> ids, GenerateOptions options,
+                      std::string& payload) {
+  ETWGPU_CO_ASSIGN(const int64_t reused, s.generator->begin(std::move(ids), std::move(options)));
+  Status status;
+  for (;;) {
+    const auto token = co_await s.generator->next();
+    status = token.status();
+    if (!token.ok() || !*token) break;
+    if (!etwgpu_token(request, (*token)->id, int(s.generator->finishReason()))) break;
+  }
+  const Status ended = co_await s.generator->end();
+  payload = JsonObject().number("reused", double(reused)).number("reason", int(s.generator->finishReason())).take();
+  co_return status.ok() ? ended : status;
 }
 
 /// Keeps a result that C callers read after the call.
@@ -298,25 +325,41 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_generator_create(int request, int id, const cha
   auto generator = Generator::create(*delegate);
   if (!generator.ok()) return complete(request, generator.status());
   s.generator = std::move(*generator);
+  s.generator->setPause(pause);
   complete(request, JsonObject()
                         .number("capacity", double(s.generator->capacity()))
                         .number("vocabulary", double(s.generator->vocabulary()))
                         .take());
 }
-/// Runs `count` tokens. Payload: the next token as an i32.
-EMSCRIPTEN_KEEPALIVE void etwgpu_generator_append(int request, int id, const int32_t* ids, int count, int chunk) {
+/// Generates after the prompt `ids` until a token of `stops`, max_tokens, the end of the context, etwgpu_token's 0 or
+/// etwgpu_generator_abort. The seed is a whole number below 2^53; chunk 0: automatic. Payload: {"reused", "reason"}.
+EMSCRIPTEN_KEEPALIVE void etwgpu_generator_generate(int request, int id, const int32_t* ids, int count,
+                                                    const int32_t* stops, int stop_count, double max_tokens,
+                                                    float temperature, int top_k, float top_p, float min_p,
+                                                    float repetition_penalty, double seed, int chunk) {
   auto loaded = idle(id);
   if (!loaded.ok()) return complete(request, loaded.status());
   LoadedSession& s = **loaded;
   if (!s.generator) return complete(request, Status(Code::invalid_argument, "the session has no generator"));
   s.busy = true;
-  detach(s.generator->append(std::vector<int32_t>(ids, ids + count), chunk), [request, &s](Result<int32_t> token) {
-    s.busy = false;
-    if (!token.ok()) return complete(request, token.status());
-    const int32_t value = *token;
-    complete(request, Status(), {reinterpret_cast<const uint8_t*>(&value), sizeof(value)});
-  });
+  GenerateOptions options{max_tokens < 9e15 ? int64_t(max_tokens) : INT64_MAX,
+                          std::vector<int32_t>(stops, stops + stop_count),
+                          {temperature, top_k, top_p, min_p, repetition_penalty, uint64_t(seed)},
+                          chunk};
+  auto payload = std::make_shared<std::string>();
+  detach(generate(s, request, std::vector<int32_t>(ids, ids + count), std::move(options), *payload),
+         [request, &s, payload](Status status) {
+           s.busy = false;
+           if (!status.ok()) return complete(request, status);
+           complete(request, *payload);
+         });
 }
+/// Ends a generation under way after the step or chunk that is running.
+EMSCRIPTEN_KEEPALIVE void etwgpu_generator_abort(int id) {
+  LoadedSession* s = find(id);
+  if (s && s->generator) s->generator->abort();
+}
+EMSCRIPTEN_KEEPALIVE void etwgpu_resume(void* token) { static_cast<Completion<int>*>(token)->resolve(0); }
 /// Tokens in the cache, or -1 without a generator.
 EMSCRIPTEN_KEEPALIVE int etwgpu_generator_position(int id) {
   LoadedSession* s = find(id);
@@ -327,14 +370,6 @@ EMSCRIPTEN_KEEPALIVE int etwgpu_generator_rollback(int id, int position) {
   auto loaded = idle(id);
   if (!loaded.ok() || !(*loaded)->generator) return int(Code::invalid_argument);
   return int((*loaded)->generator->rollback(position).code());
-}
-/// The seed is a whole number below 2^53. Returns a code.
-EMSCRIPTEN_KEEPALIVE int etwgpu_generator_sampling(int id, float temperature, int top_k, float top_p, float min_p,
-                                                   float repetition_penalty, double seed) {
-  auto loaded = idle(id);
-  if (!loaded.ok() || !(*loaded)->generator) return int(Code::invalid_argument);
-  (*loaded)->generator->setSampling({temperature, top_k, top_p, min_p, repetition_penalty, uint64_t(seed)});
-  return 0;
 }
 
 }  // extern "C"

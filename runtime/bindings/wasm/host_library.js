@@ -1,4 +1,5 @@
-// What the module asks of the JavaScript that made it: Module.etwgpuHost, an object with complete() and readSource().
+// What the module asks of the JavaScript that made it: Module.etwgpuHost, an object with complete(), readSource(),
+// token() and pause().
 addToLibrary({
   etwgpu_complete: (request, code, message, messageLength, payload, payloadLength) => {
     Module.etwgpuHost.complete(request, code, message, messageLength, payload, payloadLength);
@@ -6,4 +7,6 @@ addToLibrary({
   etwgpu_source_read: (source, requests, count, token) => {
     Module.etwgpuHost.readSource(source, requests, count, token);
   },
+  etwgpu_token: (request, token, reason) => +Module.etwgpuHost.token(request, token, reason),
+  etwgpu_pause: (token) => Module.etwgpuHost.pause(token),
 });

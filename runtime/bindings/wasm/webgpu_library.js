@@ -17,7 +17,7 @@ const library = {
     free: [],
     devices: new WeakMap(), // of a buffer
     errorOps: new WeakMap(), // of a device
-    waiting: new Map(), // device → maps in flight
+    waiting: new Map(), // device → {maps in flight, since: when the last one ended}
     emptySubmits: 0,
     // Numbers of WGPUFeatureName.
     features: {
@@ -88,25 +88,43 @@ const library = {
         etwgpu.done(lostOp, info.reason === 'destroyed' ? 2 : 1, handle, info);
       });
     },
-    // Firefox (100 ms) and Chrome (2 ms) notice late that a buffer can be mapped, unless something is submitted. The
-    // longer it takes the rarer: a tenth of the time is lost at most, and a software adapter is not kept busy by polling.
+    // Firefox (100 ms) and Chrome (2 ms) notice late that a buffer can be mapped, unless something is submitted: every 0.1
+    // ms while something may become ready soon, then the rarer the longer it takes. So a tenth of the time is lost at most,
+    // and a software adapter is not kept busy by polling. Timers are too coarse for the former.
     startPolling(device) {
-      const maps = (etwgpu.waiting.get(device) ?? 0) + 1;
-      etwgpu.waiting.set(device, maps);
-      if (maps > 1) return;
-      const began = performance.now();
-      const tick = () => {
-        if (!etwgpu.waiting.has(device)) return;
-        etwgpu.emptySubmits++;
-        device.queue.submit([]);
-        setTimeout(tick, Math.max(1, (performance.now() - began) / 10));
+      const waiting = etwgpu.waiting.get(device);
+      if (waiting) {
+        waiting.maps++;
+        return;
+      }
+      const state = { maps: 1, since: performance.now(), polled: performance.now() };
+      etwgpu.waiting.set(device, state);
+      const { port1, port2 } = new MessageChannel();
+      const again = () => {
+        const waited = performance.now() - state.since;
+        if (waited < 3) port2.postMessage(0);
+        else setTimeout(tick, Math.max(1, waited / 10));
       };
-      setTimeout(tick, 1);
+      const tick = () => {
+        if (state.maps === 0) {
+          port1.close();
+          return;
+        }
+        const now = performance.now();
+        if (now - state.polled >= 0.1) {
+          state.polled = now;
+          etwgpu.emptySubmits++;
+          device.queue.submit([]);
+        }
+        again();
+      };
+      port1.onmessage = tick;
+      again();
     },
     stopPolling(device) {
-      const maps = etwgpu.waiting.get(device) - 1;
-      if (maps > 0) etwgpu.waiting.set(device, maps);
-      else etwgpu.waiting.delete(device);
+      const state = etwgpu.waiting.get(device);
+      state.since = performance.now();
+      if (--state.maps === 0) etwgpu.waiting.delete(device);
     },
   },
 

@@ -1,6 +1,7 @@
 // The largest value's lowest index, of one part of a row (workgroup wid.x of `parts`, row wid.y). FINAL: the candidates are those
 // of a first dispatch, and the index is the result. NaN counts as the smallest value; an empty part gives index 2^32 − 1.
-// Parameters: count (candidates of a row), parts. Defines: WG, FINAL.
+// FEEDBACK: start += advance, for the next call.
+// Parameters: count (candidates of a row), parts, advance. Defines: WG, FINAL, FEEDBACK.
 ${HEADER}
 var<workgroup> best_value: array<f32, ${WG}>;
 var<workgroup> best_index: array<u32, ${WG}>;
@@ -47,6 +48,9 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   if (li == 0u) {
 #if FINAL
     ids[wid.y] = i32(select(best_index[0], 0u, best_index[0] == kNone));
+#if FEEDBACK
+    if (wid.y == 0u) { start[0] += i32(params.advance); }
+#endif
 #else
     values[wid.y * params.parts + wid.x] = best_value[0];
     indices[wid.y * params.parts + wid.x] = best_index[0];

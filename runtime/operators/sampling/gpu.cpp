@@ -29,19 +29,25 @@ Status planArgmax(GpuPlanContext& c) {
   first.bindTyped("indices", indices, Access::read_write, "u32");
   first.define("WG", 256);
   first.flag("FINAL", false);
+  first.flag("FEEDBACK", false);
   first.param("count", count);
   first.param("parts", parts_e);
   first.grid(parts_e, rows);
   ETWGPU_TRY(first.finish());
 
-  DispatchBuilder last(c, "sampling/argmax.wgsl", "i32_argmax_final_baseline");
+  const bool feedback = !a.isNone(kArgmaxStart);
+  DispatchBuilder last(c, "sampling/argmax.wgsl",
+                       feedback ? "i32_argmax_feedback_baseline" : "i32_argmax_final_baseline");
   last.bindTyped("values", values, Access::read_write, "f32");
   last.bindTyped("indices", indices, Access::read_write, "u32");
   last.bindTyped("ids", ids, Access::read_write, "i32");
   last.define("WG", 256);
+  if (feedback) last.bindTyped("start", a.value(kArgmaxStart), Access::read_write, "i32");
   last.flag("FINAL", true);
+  last.flag("FEEDBACK", feedback);
   last.param("count", parts_e);
   last.param("parts", x.constant(1));
+  if (feedback) last.param("advance", a.integer(kArgmaxAdvance));
   last.grid(x.constant(1), rows);
   return last.finish();
 }

@@ -2,25 +2,20 @@
 import { makeError } from '../errors.js';
 import type { PlainGenerateOptions } from '../protocol.js';
 import type { GeneratedToken, GenerateResult, Prompt } from '../types.js';
+import type { FinishReason, GenerateRequest, OnToken, Sampling } from './module.js';
 import { StopFinder, TextStreamer } from './text.js';
 import type { TextModel } from './tokenizer.js';
 
 /** What the loop needs of WasmModule, bound to a session; tests put something else in its place. */
 export interface TokenSource {
-  readonly capacity: number;
-  append(ids: readonly number[]): Promise<number>;
-  rollback(position: number): void;
-  setSampling(options: Sampling): void;
+  /** See WasmModule.generate. */
+  generate(
+    ids: readonly number[],
+    options: GenerateRequest,
+    onToken: OnToken,
+  ): Promise<{ reused: number; reason: FinishReason }>;
+  abort(): void;
 }
-export interface Sampling {
-  temperature: number;
-  topK: number;
-  topP: number;
-  minP: number;
-  repetitionPenalty: number;
-  seed: number;
-}
-const GREEDY: Sampling = { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, seed: 0 };
 
 function number(
   name: string,
@@ -65,20 +60,16 @@ export function breathe(): Promise<void> {
 }
 
 export class Conversation {
-  /** Tokens in the model's cache. */
-  private cached: number[] = [];
+  private readonly endIds: readonly number[];
 
-  /** `chunk`: most tokens that run between two looks at the signal. */
+  /** `chunk`: most tokens of a prompt that run between two looks at the signal; 0: as the device is fast. */
   constructor(
     private readonly source: TokenSource,
     private readonly text: TextModel | Pick<TextModel, 'encode' | 'decode'>,
-    private readonly endIds: ReadonlySet<number>,
+    endIds: ReadonlySet<number>,
     private readonly chunk: number,
-  ) {}
-
-  /** After the states were reset. */
-  forget(): void {
-    this.cached = [];
+  ) {
+    this.endIds = [...endIds];
   }
 
   async generate(
@@ -91,110 +82,68 @@ export class Conversation {
     const maxTokens = number('maxTokens', options.maxTokens, Infinity, 1, Infinity);
     const stops = (typeof options.stop === 'string' ? [options.stop] : (options.stop ?? [])).filter((s) => s !== '');
     const ids = this.text.encode(prompt);
-    if (ids.length >= this.source.capacity) {
-      throw makeError(
-        'limit_exceeded',
-        `a prompt of ${ids.length} tokens does not fit into a context of ${this.source.capacity}`,
-      );
-    }
-    const out = new Output(this.text, this.endIds, stops, maxTokens, onToken);
-    const reused = this.reuse(ids);
+    const out = new Output(this.text, stops, onToken);
+    const request = { ...sampling, maxTokens, stopTokens: this.endIds, chunk: this.chunk };
+    const abort = () => this.source.abort();
+    signal.addEventListener('abort', abort);
     const began = performance.now();
-    let decodeBegan = began;
-    let token = await this.prefill(ids, reused, sampling, signal);
-    if (token !== undefined) {
-      decodeBegan = performance.now();
-      while (!out.take(token, this.cached.length >= this.source.capacity)) {
-        await breathe();
-        if (signal.aborted) break;
-        token = await this.append([token]);
-      }
+    let first = began;
+    let last = began;
+    let reused: number;
+    try {
+      ({ reused } = await this.source.generate(ids, request, (id, reason) => {
+        last = performance.now();
+        if (out.ids.length === 0) first = last;
+        return out.take(id, reason) && !signal.aborted;
+      }));
+    } finally {
+      signal.removeEventListener('abort', abort);
     }
-    const ended = performance.now();
     return {
       text: out.finish(),
       tokenIds: out.ids,
-      finishReason: out.reason ?? 'aborted',
+      finishReason: out.reason || 'aborted',
       timings: {
         promptTokens: ids.length,
         reusedTokens: reused,
-        prefillMs: decodeBegan - began,
+        prefillMs: (out.ids.length ? first : performance.now()) - began,
         decodeTokens: Math.max(0, out.ids.length - 1),
-        decodeMs: ended - decodeBegan,
+        decodeMs: last - first,
       },
     };
-  }
-
-  /** Rolls back to what the cache shares with the prompt; at least one token is left to run. */
-  private reuse(ids: number[]): number {
-    let same = 0;
-    while (same < ids.length - 1 && same < this.cached.length && this.cached[same] === ids[same]) ++same;
-    this.source.rollback(same);
-    this.cached.length = same;
-    return same;
-  }
-
-  /** Runs the prompt's rest; undefined where the signal fired before its end. */
-  private async prefill(
-    ids: number[],
-    from: number,
-    sampling: Sampling,
-    signal: AbortSignal,
-  ): Promise<number | undefined> {
-    let token: number | undefined;
-    // only the last chunk's token counts: the others take the cheapest, and no random number
-    this.source.setSampling(GREEDY);
-    for (let at = from; at < ids.length; at += this.chunk) {
-      if (at > from) await breathe();
-      if (signal.aborted) return undefined;
-      const last = at + this.chunk >= ids.length;
-      if (last) this.source.setSampling(sampling);
-      token = await this.append(ids.slice(at, at + this.chunk));
-    }
-    return token;
-  }
-
-  private async append(ids: number[]): Promise<number> {
-    const token = await this.source.append(ids);
-    this.cached.push(...ids);
-    return token;
   }
 }
 
 /** What has been generated, and whether that is the end. */
 class Output {
   readonly ids: number[] = [];
-  reason: 'stop' | 'length' | undefined;
+  reason: FinishReason = '';
   private text = '';
   private readonly streamer: TextStreamer;
   private readonly stops: StopFinder;
 
   constructor(
     model: Pick<TextModel, 'decode'>,
-    private readonly endIds: ReadonlySet<number>,
     stops: string[],
-    private readonly maxTokens: number,
     private readonly onToken: (token: GeneratedToken) => void,
   ) {
     this.streamer = new TextStreamer((ids) => model.decode(ids));
     this.stops = new StopFinder(stops);
   }
 
-  /** True at the end. `full`: the context has no place for this token. */
-  take(id: number, full: boolean): boolean {
+  /** False at the end. `reason`: why this token is the last one; an end token is no text. */
+  take(id: number, reason: FinishReason): boolean {
     this.ids.push(id);
+    this.reason = reason;
     let piece = '';
-    if (this.endIds.has(id)) {
-      this.reason = 'stop';
-    } else {
+    if (reason !== 'stop') {
       piece = this.stops.push(this.streamer.push(id));
       if (this.stops.found) this.reason = 'stop';
-      else if (full || this.ids.length >= this.maxTokens) this.reason = 'length';
     }
     if (this.reason) piece += this.rest();
     this.text += piece;
     this.onToken({ id, text: piece });
-    return this.reason !== undefined;
+    return !this.reason;
   }
 
   finish(): string {

@@ -74,10 +74,8 @@ export class Model {
       text &&
       new Conversation(
         {
-          capacity: generator.capacity,
-          append: (ids) => module.append(session, ids, CHUNK[device]),
-          rollback: (position) => module.rollback(session, position),
-          setSampling: (options) => module.setSampling(session, options),
+          generate: (ids, options, onToken) => module.generate(session, ids, options, onToken),
+          abort: () => module.abort(session),
         },
         text,
         endIds(located, methods),
@@ -113,7 +111,6 @@ export class Model {
   async reset(): Promise<void> {
     await this.module.reset(this.session);
     if (this.info.canGenerate) this.module.rollback(this.session, 0);
-    this.conversation?.forget();
   }
 
   memory(): MemoryReport {

@@ -55,18 +55,26 @@ interface Exports {
   _etwgpu_session_set_profile(session: number, on: number): number;
   _etwgpu_session_profile(session: number): number;
   _etwgpu_generator_create(request: number, session: number, method: number, methodLength: number): void;
-  _etwgpu_generator_append(request: number, session: number, ids: number, count: number, chunk: number): void;
-  _etwgpu_generator_position(session: number): number;
-  _etwgpu_generator_rollback(session: number, position: number): number;
-  _etwgpu_generator_sampling(
+  _etwgpu_generator_generate(
+    request: number,
     session: number,
+    ids: number,
+    count: number,
+    stops: number,
+    stopCount: number,
+    maxTokens: number,
     temperature: number,
     topK: number,
     topP: number,
     minP: number,
     penalty: number,
     seed: number,
-  ): number;
+    chunk: number,
+  ): void;
+  _etwgpu_generator_abort(session: number): void;
+  _etwgpu_resume(token: number): void;
+  _etwgpu_generator_position(session: number): number;
+  _etwgpu_generator_rollback(session: number, position: number): number;
 }
 
 interface ModuleOptions {
@@ -92,6 +100,8 @@ interface Host {
     payloadLength: number,
   ): void;
   readSource(source: number, requests: number, count: number, token: number): void;
+  token(request: number, token: number, reason: number): boolean;
+  pause(token: number): void;
 }
 
 export interface ModuleUrls {
@@ -108,6 +118,26 @@ export interface Adapter {
   subgroupMatrix: boolean;
   handle: number;
 }
+
+export interface Sampling {
+  temperature: number;
+  topK: number;
+  topP: number;
+  minP: number;
+  repetitionPenalty: number;
+  seed: number;
+}
+export interface GenerateRequest extends Sampling {
+  maxTokens: number;
+  stopTokens: readonly number[];
+  /** Tokens of the prompt between two looks at the signal; 0: as the device is fast. */
+  chunk: number;
+}
+/** '': it goes on. */
+export type FinishReason = '' | 'stop' | 'length' | 'aborted';
+const FINISH_REASONS = ['', 'stop', 'length', 'aborted'] as const; // FinishReason of runtime/llm/generator.h
+/** A token and whether it is the last one; returning false ends the generation. Called from inside the module. */
+export type OnToken = (id: number, reason: FinishReason) => boolean;
 
 const DOUBLES_PER_REQUEST = 5;
 /** From a failure to the news that the device was lost. */
@@ -138,6 +168,8 @@ export class WasmModule {
   private bytes = new Uint8Array(0);
   private readonly pending = new Map<number, { resolve(payload: Uint8Array): void; reject(error: unknown): void }>();
   private readonly sources = new Map<number, StreamSource>();
+  private readonly onToken = new Map<number, OnToken>();
+  private pauses: MessageChannel | undefined;
   private nextId = 1;
   private broken: ExecuTorchError | undefined;
   readonly log: string[] = [];
@@ -185,6 +217,8 @@ export class WasmModule {
       etwgpuHost: {
         complete: (...args) => this.complete(...args),
         readSource: (...args) => this.readSource(...args),
+        token: (request, token, reason) => this.deliver(request, token, reason),
+        pause: (token) => this.pause(token),
       },
       poolSize: pool,
       mainScriptUrlOrBlob: urls.moduleUrl,
@@ -290,6 +324,24 @@ export class WasmModule {
     this.pending.delete(id);
     if (code === 0) call.resolve(this.copyOut(payload, payloadLength));
     else call.reject(makeError(codeOf(code), this.text(message, messageLength)));
+  }
+
+  /** What the callback throws must not unwind the module, which goes on; the request rejects with it. */
+  private deliver(request: number, token: number, reason: number): boolean {
+    try {
+      return this.onToken.get(request)?.(token, FINISH_REASONS[reason] ?? '') ?? false;
+    } catch (error) {
+      this.pending.get(request)?.reject(error);
+      return false;
+    }
+  }
+  /** Messages to this worker, such as an abort, are handled before the module resumes. */
+  private pause(token: number): void {
+    if (!this.pauses) {
+      this.pauses = new MessageChannel();
+      this.pauses.port2.onmessage = ({ data }) => this.guard(() => this.exports._etwgpu_resume(data as number));
+    }
+    this.pauses.port1.postMessage(token);
   }
 
   // ---- data sources
@@ -470,38 +522,54 @@ export class WasmModule {
   createGenerator(session: number, method: string): Promise<{ capacity: number; vocabulary: number }> {
     return this.json((id) => this.withText(method, (p, n) => this.exports._etwgpu_generator_create(id, session, p, n)));
   }
-  /** Runs the tokens; resolves to the one that follows. */
-  async append(session: number, ids: readonly number[], chunk: number): Promise<number> {
-    const words = Int32Array.from(ids);
-    const payload = await this.request((id) =>
-      this.withBytes(new Uint8Array(words.buffer), (p) =>
-        this.exports._etwgpu_generator_append(id, session, p, words.length, chunk),
-      ),
-    );
-    return new DataView(payload.buffer).getInt32(0, true);
+  /** Generates; tokens come as they are read from the device. `reused`: tokens of the prompt that were in the cache. */
+  async generate(
+    session: number,
+    ids: readonly number[],
+    o: GenerateRequest,
+    onToken: OnToken,
+  ): Promise<{ reused: number; reason: FinishReason }> {
+    const words = (list: readonly number[]) => new Uint8Array(Int32Array.from(list).buffer);
+    let request = 0;
+    try {
+      const { reused, reason } = await this.json<{ reused: number; reason: number }>((id) => {
+        request = id;
+        this.onToken.set(id, onToken);
+        this.withBytes(words(ids), (p) =>
+          this.withBytes(words(o.stopTokens), (stops) =>
+            this.exports._etwgpu_generator_generate(
+              id,
+              session,
+              p,
+              ids.length,
+              stops,
+              o.stopTokens.length,
+              o.maxTokens,
+              o.temperature,
+              o.topK,
+              o.topP,
+              o.minP,
+              o.repetitionPenalty,
+              o.seed,
+              o.chunk,
+            ),
+          ),
+        );
+      });
+      return { reused, reason: FINISH_REASONS[reason] ?? '' };
+    } finally {
+      this.onToken.delete(request);
+    }
+  }
+  /** From anywhere: the generation under way ends after what is running. */
+  abort(session: number): void {
+    this.exports._etwgpu_generator_abort(session);
   }
   position(session: number): number {
     return this.exports._etwgpu_generator_position(session);
   }
   rollback(session: number, position: number): void {
     this.check(this.exports._etwgpu_generator_rollback(session, position), `rollback to ${position}`);
-  }
-  setSampling(
-    session: number,
-    s: { temperature: number; topK: number; topP: number; minP: number; repetitionPenalty: number; seed: number },
-  ): void {
-    this.check(
-      this.exports._etwgpu_generator_sampling(
-        session,
-        s.temperature,
-        s.topK,
-        s.topP,
-        s.minP,
-        s.repetitionPenalty,
-        s.seed,
-      ),
-      'sampling',
-    );
   }
 }
 

@@ -1,0 +1,77 @@
+// Steps of a GpuDelegate: calls of a language model method in flight, one submit each. The GPU writes the token it has
+// chosen and its position over the inputs of the next call (PlannedFeedback); only copies of the tokens come back.
+#include <algorithm>
+
+#include "runtime/webgpu/gpu_delegate.h"
+
+namespace etwgpu {
+namespace {
+
+constexpr uint64_t kTokenBytes = 4;
+
+}  // namespace
+
+/// A GPU process needs three steps queued before the GPU never waits. A software adapter shares our cores: there a step
+/// that nobody wanted costs more than a gap.
+int GpuDelegate::stepDepth() const { return store_->device().capabilities().narrow() ? 2 : 4; }
+
+int GpuDelegate::maxSteps() const { return profiling_ ? std::min(ring_.depth(), 1) : ring_.depth(); }
+
+Status GpuDelegate::prepareStep(const StepRequest& request) {
+  const int mode = request.choose ? 0 : -1;
+  const bool continues = request.ids.empty();
+  if (continues && last_step_tokens_ != 1 && !(last_step_tokens_ > 1 && plan_.feedback.last_row_only))
+    return Status(Code::invalid_argument, "there is no step to continue");
+  if (continues && last_step_tokens_ == 1 && mode == last_argmax_) return {};
+  const int64_t tokens = continues ? 1 : int64_t(request.ids.size());
+  step_ids_.assign(request.ids.begin(), request.ids.end());
+  int64_t start = request.start;
+  const DelegateArg inputs[2] = {{{DType::i64, {1, tokens}, step_ids_.data(), {}, nullptr}, false, 0},
+                                 {{DType::i64, {1}, &start, {}, nullptr}, false, 0}};
+  ETWGPU_TRY(prepareCall(inputs, mode));
+  return continues ? Status() : uploadInputs(inputs);
+}
+
+Status GpuDelegate::submitStep(const StepRequest& request) {
+  Device& device = store_->device();
+  ETWGPU_TRY(device.takeError());
+  if (!plan_.feedback.present())
+    return Status(Code::unsupported_operator, "the graph is not ids i64 [1, S], start i64 [1] -> logits");
+  if (stepsInFlight() >= maxSteps())
+    return Status(Code::invalid_argument, format("%d steps are in flight", stepsInFlight()));
+  stats_ = {};
+  ETWGPU_TRY(prepareStep(request));
+  flushUploads();
+  if (profiling_) ETWGPU_TRY(prepareProfiling());
+
+  const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device.handle(), nullptr));
+  record(encoder.get());
+  last_step_tokens_ = request.ids.empty() ? 1 : int64_t(request.ids.size());
+  const uint64_t row = plan_.feedback.last_row_only ? 0 : uint64_t(last_step_tokens_ - 1);
+  if (!request.choose) last_step_tokens_ = 0;
+  // Where nobody wants the token its old value is read: that the step is done is worth knowing.
+  const uint64_t from = uint64_t(plan_.stepOffset(plan_.feedback.ids)) + row * kTokenBytes;
+  wg::CommandEncoderCopyBufferToBuffer(encoder.get(), step_.get(), from, ring_.target(), 0, kTokenBytes);
+  const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
+  const WGPUCommandBuffer list = commands.get();
+  wg::QueueSubmit(device.queue(), 1, &list);
+  ring_.submitted(kTokenBytes);
+  stats_.dispatches = int(commands_.size());
+  stats_.submits = 1;
+  stats_.read_back_bytes = kTokenBytes;
+  return {};
+}
+
+Task<Result<StepResult>> GpuDelegate::readStep() {
+  Device& device = store_->device();
+  StepResult result;
+  if (Status s = co_await ring_.read(device, &result.token, kTokenBytes); !s.ok()) {
+    last_step_tokens_ = 0;
+    co_return s;
+  }
+  if (profiling_) ETWGPU_CO_TRY(co_await readProfile());
+  if (Status s = device.takeError(); !s.ok()) co_return s;
+  co_return result;
+}
+
+}  // namespace etwgpu

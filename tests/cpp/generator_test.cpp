@@ -1,0 +1,216 @@
+// The generator on a delegate made of arithmetic: what it starts, when it stops, and what it leaves in the cache.
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "runtime/llm/generator.h"
+#include "tests/cpp/graph_builder.h"
+
+namespace etwgpu::testing {
+namespace {
+
+/// After token t at position p comes (t + p) % 31. Steps end when the test says so.
+class FakeDelegate final : public Delegate {
+ public:
+  explicit FakeDelegate(int depth, bool all_positions = false) : depth_(depth) {
+    const ExprId s = b_.symbol("s", 1, 8, 0, 1);
+    const ValueId ids = b_.input("ids", DType::i64, {1, s});
+    b_.input("start", DType::i64, {1});
+    b_.state("cache", {1, 1, 32, 4});
+    b_.output(all_positions ? b_.node("test.decoder", {ids}, "logits", {1, s, 31})
+                            : b_.node("test.decoder", {ids}, "logits", {1, 31}));
+  }
+  const Graph& graph() const override { return b_.graph; }
+  std::vector<std::pair<DataSource*, ReadRequest>> takeReads() override { return {}; }
+  Task<Status> finishLoading() override { co_return Status(); }
+  Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg>,
+                       const ExecuteOptions& options) override {
+    const int64_t* ids = inputs[0].tensor.as<const int64_t>();
+    const int64_t n = inputs[0].tensor.sizes[1];
+    calls.push_back({std::vector<int32_t>(ids, ids + n), *inputs[1].tensor.as<const int64_t>(), true});
+    options.ids->assign(1, next(int32_t(ids[n - 1]), calls.back().start + n - 1));
+    co_return Status();
+  }
+  const ExecuteStats& lastStats() const override { return stats_; }
+
+  int maxSteps() const override { return depth_; }
+  int stepsInFlight() const override { return int(results_.size()); }
+  Status submitStep(const StepRequest& r) override {
+    if (stepsInFlight() >= depth_) return {Code::invalid_argument, "too many"};
+    Call call{{r.ids.begin(), r.ids.end()}, r.start, r.choose};
+    if (r.ids.empty()) call = {{chosen_}, position_, r.choose};
+    calls.push_back(call);
+    position_ = call.start + int64_t(call.ids.size());
+    chosen_ = next(call.ids.back(), position_ - 1);
+    results_.push_back(chosen_);
+    most_in_flight = std::max(most_in_flight, stepsInFlight());
+    return {};
+  }
+  Task<Result<StepResult>> readStep() override {
+    auto awaiter = awaitCallback<int>([this](Completion<int>* c) {
+      waiting_ = c;
+      if (!hold) release();
+    });
+    co_await awaiter;
+    StepResult result;
+    result.token = results_.front();
+    results_.pop_front();
+    if (fail_after-- == 0) co_return Status(Code::device_lost, "gone");
+    co_return result;
+  }
+  void release() { std::exchange(waiting_, nullptr)->resolve(0); }
+
+  static int32_t next(int32_t token, int64_t position) { return int32_t((token + position) % 31); }
+
+  struct Call {
+    std::vector<int32_t> ids;
+    int64_t start;
+    bool choose;
+  };
+  std::vector<Call> calls;
+  int most_in_flight = 0, fail_after = 1000;
+  bool hold = false;
+
+ private:
+  GraphBuilder b_;
+  const int depth_;
+  int32_t chosen_ = 0;
+  int64_t position_ = 0;
+  std::deque<int32_t> results_;
+  Completion<int>* waiting_ = nullptr;
+  ExecuteStats stats_;
+};
+
+template <class T>
+T finish(Task<T> task) {
+  task.start();
+  EXPECT_TRUE(task.done());
+  return task.take();
+}
+
+std::vector<int32_t> expected(std::vector<int32_t> prompt, size_t count) {
+  std::vector<int32_t> all = std::move(prompt), out;
+  while (out.size() < count) {
+    out.push_back(FakeDelegate::next(all.back(), int64_t(all.size()) - 1));
+    all.push_back(out.back());
+  }
+  return out;
+}
+
+std::vector<int32_t> generate(Generator& g, std::vector<int32_t> prompt, GenerateOptions options = {}) {
+  std::vector<int32_t> out;
+  const auto reused = g.begin(std::move(prompt), std::move(options));
+  EXPECT_TRUE(reused.ok()) << reused.status().message();
+  for (;;) {
+    const auto token = finish(g.next());
+    EXPECT_TRUE(token.ok()) << token.status().message();
+    if (!token.ok() || !*token) break;
+    out.push_back((*token)->id);
+  }
+  EXPECT_TRUE(finish(g.end()).ok());
+  return out;
+}
+
+std::unique_ptr<Generator> make(FakeDelegate& d) {
+  auto g = Generator::create(d);
+  EXPECT_TRUE(g.ok()) << g.status().message();
+  return std::move(g).value();
+}
+
+TEST(Generator, SameTokensAtEveryDepth) {
+  const std::vector<int32_t> prompt{3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
+  for (const int depth : {0, 1, 2, 4}) {
+    for (const bool all : {false, true}) {
+      FakeDelegate d(depth, all);
+      const auto g = make(d);
+      EXPECT_EQ(generate(*g, prompt, {.max_tokens = 9}), expected(prompt, 9)) << depth << all;
+      EXPECT_EQ(g->finishReason(), FinishReason::length);
+      EXPECT_EQ(d.most_in_flight, std::min(depth, 4));
+      EXPECT_EQ(d.calls.size(), 2u + 8u);  // the prompt in two chunks; no step for a token that nobody wants
+      EXPECT_EQ(g->position(), 10 + 8);
+    }
+  }
+}
+
+TEST(Generator, StopsLoseAtMostTheStepsInFlight) {
+  FakeDelegate d(4);
+  const auto g = make(d);
+  const std::vector<int32_t> prompt{7, 2};
+  const auto all = expected(prompt, 20);
+  EXPECT_EQ(generate(*g, prompt, {.stop_tokens = {all[5]}}), (std::vector<int32_t>{all.begin(), all.begin() + 6}));
+  EXPECT_EQ(g->finishReason(), FinishReason::stop);
+  EXPECT_LE(d.calls.size(), 6u + 3u);
+  // the cache holds what was delivered but the last, and goes on from there
+  EXPECT_EQ(g->tokens().size(), 2u + 5u);
+  std::vector<int32_t> longer = prompt;
+  longer.insert(longer.end(), all.begin(), all.begin() + 6);
+  d.calls.clear();
+  EXPECT_EQ(generate(*g, longer, {.max_tokens = 4}), (std::vector<int32_t>{all.begin() + 6, all.begin() + 10}));
+  EXPECT_EQ(d.calls[0].ids, (std::vector<int32_t>{all[5]}));
+  EXPECT_EQ(d.calls[0].start, 7);
+}
+
+TEST(Generator, FillsTheContextToItsEnd) {
+  FakeDelegate d(4);
+  const auto g = make(d);
+  EXPECT_EQ(generate(*g, {1, 2, 3}), expected({1, 2, 3}, 32 - 3 + 1));
+  EXPECT_EQ(g->position(), 32);
+  const auto full = g->begin(std::vector<int32_t>(32, 1), {});
+  EXPECT_EQ(full.status().code(), Code::limit_exceeded);
+  EXPECT_EQ(g->begin({31}, {}).status().code(), Code::invalid_argument);
+  EXPECT_EQ(g->begin({}, {}).status().code(), Code::invalid_argument);
+}
+
+TEST(Generator, AnAbortWithinThePromptRunsNoFurtherChunk) {
+  for (const int depth : {1, 4}) {
+    FakeDelegate d(depth);
+    const auto g = make(d);
+    ASSERT_TRUE(g->begin(std::vector<int32_t>(20, 5), {.chunk = 4}).ok());
+    d.hold = true;
+    auto task = g->next();
+    task.start();
+    ASSERT_FALSE(task.done());
+    d.release();  // the first chunk; the second is started
+    ASSERT_EQ(d.calls.size(), 2u);
+    g->abort();
+    d.release();
+    ASSERT_TRUE(task.done());
+    EXPECT_EQ(d.calls.size(), 2u);
+    EXPECT_FALSE(task.take()->has_value());
+    EXPECT_EQ(g->finishReason(), FinishReason::aborted);
+    EXPECT_EQ(g->position(), 8);
+    d.hold = false;
+    EXPECT_TRUE(finish(g->end()).ok());
+    EXPECT_EQ(generate(*g, std::vector<int32_t>(20, 5), {.max_tokens = 3}), expected(std::vector<int32_t>(20, 5), 3));
+  }
+}
+
+TEST(Generator, AnAbortBetweenTokensStartsNothing) {
+  FakeDelegate d(4);
+  const auto g = make(d);
+  ASSERT_TRUE(g->begin({1}, {}).ok());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(finish(g->next())->has_value());
+  const size_t calls = d.calls.size();
+  g->abort();
+  EXPECT_FALSE(finish(g->next())->has_value());
+  EXPECT_EQ(d.calls.size(), calls);
+  EXPECT_EQ(g->begin({1}, {}).status().code(), Code::invalid_argument);  // not ended yet
+  EXPECT_TRUE(finish(g->end()).ok());
+  EXPECT_EQ(d.stepsInFlight(), 0);
+  EXPECT_EQ(generate(*g, {1}, {.max_tokens = 5}), expected({1}, 5));
+}
+
+TEST(Generator, ErrorsEndItAndLeaveNothingInFlight) {
+  FakeDelegate d(4);
+  const auto g = make(d);
+  d.fail_after = 2;
+  ASSERT_TRUE(g->begin({1}, {}).ok());
+  EXPECT_TRUE(finish(g->next()).ok());
+  EXPECT_TRUE(finish(g->next()).ok());
+  EXPECT_EQ(finish(g->next()).status().code(), Code::device_lost);
+  finish(g->end());
+  EXPECT_EQ(d.stepsInFlight(), 0);
+}
+
+}  // namespace
+}  // namespace etwgpu::testing
