@@ -14,6 +14,7 @@ namespace etwgpu::testing {
 struct KernelCase {
   std::string name;
   GraphBuilder builder;  // its last node is the one to plan
+  bool steps = false;    // no operator of models: webgpu_steps_test.cpp runs it within a graph
 };
 
 /// A weight [n, k]: bits 0 (plain), 4 or 8.
@@ -189,7 +190,7 @@ inline KernelCase argmaxCase() {
 }
 
 inline KernelCase feedbackCase() {
-  KernelCase c{"argmax_feedback", {}};
+  KernelCase c{"argmax_feedback", {}, true};
   const ValueId x = c.builder.value("x", DType::f32, {1, 5000}, ValueKind::intermediate);
   const ValueId start = c.builder.value("start", DType::i64, {1}, ValueKind::intermediate);
   c.builder.node("etwgpu.argmax", {x, start, c.builder.i(4)}, "ids", {1}, DType::i32);
