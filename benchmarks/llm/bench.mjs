@@ -48,7 +48,7 @@ const PAGES = {
 };
 const SMALL = 'contexts=16&tokens=4&warmups=1&rounds=1&heat=0&threads=1';
 const QUICK = {
-  ours: `model=/models/smollm2-135m-instruct/&${SMALL}&only=f32,wasm&cliff=15&profile=16`,
+  ours: `model=/m/small/&${SMALL}&only=f32,wasm&cliff=15&profile=16`,
   onnxruntime: `model=/m/onnx-f32/&${SMALL}&only=onnxruntime-f32`,
   transformers: `model=/m/onnx-f32/&${SMALL}&only=transformers-f32`,
   wllama: `model=/m/gguf/&${SMALL}&only=wllama-wasm`,

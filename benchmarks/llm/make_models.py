@@ -2,13 +2,14 @@
 """The models of `make bench-llm`: python benchmarks/llm/make_models.py OUT [--quick]
 
 Structures of ours (exported without weights, minutes each), their synthetic weights, and the peers' synthetic models.
---quick: the peers' models with two narrow layers, and nothing of ours (SmolLM2 serves). What is there is kept.
+--quick: models with two narrow layers. What is there is kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,24 @@ STRUCTURES = {
     "llama-1b-q4-head8": ["llama-3.2-1b-instruct", "--head", "int8", "--context", CONTEXT],
     "qwen3-0.6b-q4": ["qwen3-0.6b", "--head", "int4", "--context", CONTEXT],
     "llama-3b-q4": ["llama-3.2-3b-instruct", "--head", "int4", "--context", "2304"],
+}
+
+
+# config.json of a Hugging Face folder: what make_onnx.py and make_gguf.py call small
+SMALL = {
+    "model_type": "llama",
+    "vocab_size": 1024,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": True,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
 }
 
 
@@ -38,8 +57,8 @@ def onnx_python(out: Path) -> Path:
     return builder_python(out.parent / "builder")
 
 
-def make_ours(out: Path) -> None:
-    for name, options in STRUCTURES.items():
+def make_ours(out: Path, structures: dict[str, list]) -> None:
+    for name, options in structures.items():
         structure = out / "structures" / name
         if not (structure / "manifest.json").exists():
             export = [sys.executable, "-m", "executorch_webgpu.cli", "export", *options]
@@ -63,8 +82,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
-    if not arguments.quick:
-        make_ours(out)
+    if arguments.quick:
+        config = out / "config"
+        config.mkdir(parents=True, exist_ok=True)
+        (config / "config.json").write_text(json.dumps(SMALL))
+        make_ours(out, {"small": ["llama", "--from", config, "--head", "int4"]})
+    else:
+        make_ours(out, STRUCTURES)
     make_peers(out, ["--small"] if arguments.quick else [])
 
 
