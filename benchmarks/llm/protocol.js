@@ -23,7 +23,7 @@ export function promptOf(length, vocabulary, round = 0) {
 }
 
 /**
- * Repeats `once` until it has run `warmups` times and for `heatMs` (a GPU's clock drops within milliseconds of idling, and
+ * Repeats `once(round)` until it has run `warmups` times and for `heatMs` (a GPU's clock drops within milliseconds of idling, and
  * takes a while to come back), then `rounds` times for the result; fewer, but at least one, after `budgetMs`.
  */
 async function repeat(once, { warmups, rounds, heatMs, budgetMs }) {
@@ -32,11 +32,11 @@ async function repeat(once, { warmups, rounds, heatMs, budgetMs }) {
   const results = [];
   for (let i = 0; i < warmups || elapsed() < heatMs; ++i) {
     if (i > 0 && elapsed() > budgetMs) break;
-    await once();
+    await once(rounds + i);
   }
   for (let i = 0; i < rounds; ++i) {
     if (i > 0 && elapsed() > 2 * budgetMs) break;
-    results.push(await once());
+    results.push(await once(i));
   }
   return results;
 }
@@ -45,15 +45,14 @@ const summary = (rates) => ({ rate: median(rates), low: Math.min(...rates), high
 
 /** Tokens a second of a prompt of `context` tokens, from the call to the delivery of the first token. */
 export async function measurePrefill(session, context, options) {
-  let round = 0;
-  let id;
-  const times = await repeat(async () => {
-    const prompt = promptOf(context, options.vocabulary, ++round);
+  const ids = [];
+  const times = await repeat(async (round) => {
+    const prompt = promptOf(context, options.vocabulary, round);
     const began = performance.now();
     let first;
     await session.generate(prompt, 1, (token) => {
       first ??= performance.now();
-      id = token;
+      ids[round] = token;
     });
     return first - began;
   }, options);
@@ -61,7 +60,7 @@ export async function measurePrefill(session, context, options) {
     kind: 'prefill',
     context,
     ms: median(times),
-    ids: [id],
+    ids: ids.slice(0, times.length),
     ...summary(times.map((ms) => (1000 * context) / ms)),
   };
 }

@@ -30,7 +30,7 @@ export async function load({ model, device, precision, tier, defaultLimits, acti
     /** Kernel times of the prefill of `context` tokens (its last chunk) and of one decoded token after it. */
     async profile(context) {
       await session.profile();
-      const prompt = promptOf(context, vocabulary, 77);
+      const prompt = promptOf(context, vocabulary, 1000 + context);
       await generate(prompt, 1, () => {});
       const prefill = await session.profile();
       await generate(prompt, 8, () => {});
