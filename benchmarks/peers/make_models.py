@@ -26,20 +26,20 @@ NAME = "smollm2"
 def make_hf_folder(folder: Path) -> None:
     """config.json, model.safetensors (f32) and the tokenizer, as the builder reads them."""
     import torch
-    from executorch_webgpu.recipes import smollm2
+    from executorch_webgpu.recipes import gguf_file, smollm2
     from gguf import dequantize
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    reader = smollm2.open_gguf(smollm2.gguf_path())
+    reader = gguf_file.open_gguf(smollm2.gguf_path())
     config = smollm2.decoder_config(reader)
     heads = {"q_proj": config.heads, "k_proj": config.kv_heads}
     weights = {}
     for tensor in reader.tensors:
-        name = smollm2.checkpoint_name(tensor.name)
+        name = gguf_file.checkpoint_name(tensor.name)
         values = dequantize(tensor.data, tensor.tensor_type)
         if name.split(".")[-2] in heads:
-            values = smollm2.halves_order(values, heads[name.split(".")[-2]])
+            values = gguf_file.halves_order(values, heads[name.split(".")[-2]])
         weights["model." + name] = torch.tensor(values, dtype=torch.float32)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     description = {
@@ -70,7 +70,7 @@ def make_hf_folder(folder: Path) -> None:
     (folder / "generation_config.json").write_text(
         json.dumps({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2})
     )
-    for name, data in smollm2.read_tokenizer(smollm2.gguf_path()).items():
+    for name, data in gguf_file.read_tokenizer(smollm2.gguf_path()).items():
         (folder / name).write_bytes(data)
 
 

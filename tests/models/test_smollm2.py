@@ -10,6 +10,7 @@ import torch
 
 pytest.importorskip("gguf")
 from executorch_webgpu import evaluation
+from executorch_webgpu.recipes import gguf_file
 from executorch_webgpu.recipes import smollm2 as recipe
 
 # Greedy answers of transformers' own model on the dequantised GGUF file (PyTorch 2.13, f32).
@@ -112,7 +113,7 @@ def test_matrices_are_taken_over_exactly():
         if tensor.tensor_type.name != "Q4_1":
             continue
         expected = dequantize(tensor.data, tensor.tensor_type)
-        name = recipe.checkpoint_name(tensor.name)
+        name = gguf_file.checkpoint_name(tensor.name)
         heads = config.heads if ".q_proj." in name else config.kv_heads if ".k_proj." in name else 0
         if heads:
             half = config.head_dim // 2

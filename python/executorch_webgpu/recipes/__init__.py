@@ -24,7 +24,7 @@ def _family(name: str, family: str, summary: str, preset: str = "") -> Recipe:
     return Recipe(
         name=name,
         task="text-generation",
-        summary=f"{summary} from a Hugging Face folder: config.json, safetensors, tokenizer.json",
+        summary=f"{summary} from a Hugging Face folder (config.json, safetensors, tokenizer.json) or a GGUF file",
         module="executorch_webgpu.recipes.families",
         accepts=_FAMILY,
         needs_source=True,

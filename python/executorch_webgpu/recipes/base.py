@@ -17,7 +17,7 @@ class RecipeError(Exception):
 class ExportOptions:
     """Options of `executorch-webgpu export`. None means: the recipe's default."""
 
-    source: Path | None = None  # a model folder on this machine (--from)
+    source: Path | None = None  # a Hugging Face folder or a GGUF file on this machine (--from)
     bits: int | None = None  # 4, 8, or 32: as they are
     group: int | None = None  # values that share a scale (4 bits)
     symmetric: bool | None = None  # no minimum per group (4 bits)
@@ -86,5 +86,5 @@ class Recipe:
         if refused:
             raise RecipeError(f"recipe {self.name} takes no option {', '.join(refused)}")
         if self.needs_source and options.source is None and not options.without_weights():
-            raise RecipeError(f"recipe {self.name} needs --from DIR, a folder of a Hugging Face model")
+            raise RecipeError(f"recipe {self.name} needs --from DIR, a folder of a Hugging Face model, or a GGUF file")
         return importlib.import_module(self.module).build(options, **self.arguments)

@@ -1,10 +1,10 @@
-"""Builds a decoder of any family: from a Hugging Face folder, or from its geometry alone with made-up weights."""
+"""Builds a decoder of any family: from a Hugging Face folder, a GGUF file, or its geometry with made-up weights."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from executorch_webgpu.recipes import gemma3, llama, qwen2, qwen3, synthetic
+from executorch_webgpu.recipes import gemma3, gguf_file, llama, qwen2, qwen3, synthetic
 from executorch_webgpu.recipes.base import BuiltModel, Card, ExportOptions, RecipeError
 from executorch_webgpu.recipes.catalog import PRESETS, Preset
 from executorch_webgpu.recipes.huggingface import (
@@ -54,12 +54,16 @@ def build_synthetic(family: Family, preset: Preset | None, options: ExportOption
 
 
 def build(options: ExportOptions, family: str, preset: str = "") -> BuiltModel:
-    """The model of a folder, or, with random_weights or structure_only, of its geometry. Raises RecipeError."""
+    """The model of a folder or file, or, with random_weights or structure_only, of its geometry. Raises RecipeError."""
     known = PRESETS.get(preset)
     if options.without_weights():
         if known is None and options.source is None:
             raise RecipeError(f"recipe {family} needs --from DIR with a config.json, weights or not")
         return build_synthetic(FAMILIES[family], known, options)
+    source = Path(options.source)
+    is_gguf = source.suffix == ".gguf"
     if known:
-        check_preset(read_config(Path(options.source), FAMILIES[family]), preset, known)
-    return build_folder(FAMILIES[family], options, known.licence if known else "")
+        raw = gguf_file.read_config(gguf_file.open_gguf(source), FAMILIES[family], source.name) if is_gguf else None
+        check_preset(raw or read_config(source, FAMILIES[family]), preset, known)
+    build_source = gguf_file.build_gguf if is_gguf else build_folder
+    return build_source(FAMILIES[family], options, known.licence if known else "")

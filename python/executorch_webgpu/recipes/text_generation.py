@@ -147,18 +147,18 @@ def text_model(
     config: DecoderConfig,
     weights: Mapping[str, Tensor | QuantizedWeight],
     tokens: Tokens,
-    scheme: Scheme,
+    scheme: Scheme | Mapping[str, Any],
     card: Card,
     tokenizer: Mapping[str, bytes],
     name: str = "",
     made_up: bool = False,
 ) -> BuiltModel:
-    """The built model of a decoder."""
+    """The built model of a decoder. scheme: how its weights are stored, or what the manifest says about that."""
     return BuiltModel(
         methods={"forward": example_method(Decoder(config, weights))},
         constant_methods=metadata(config, tokens),
         card=card,
-        weights=scheme.describe(),
+        weights=scheme.describe() if isinstance(scheme, Scheme) else scheme,
         made_up=made_up,
         name=name,
         files={**tokenizer, "generation_config.json": tokens.generation_config()},
