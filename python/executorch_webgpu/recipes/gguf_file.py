@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from executorch_webgpu.quantization import QuantizedWeight
+from executorch_webgpu.quantization.modules import to_f16
 from executorch_webgpu.recipes import llama
 from executorch_webgpu.recipes.base import BuiltModel, Card, ExportOptions, RecipeError
 from executorch_webgpu.recipes.decoder import DecoderConfig, rotary_frequencies, weight_shapes
@@ -43,6 +44,7 @@ FIELDS = {
     "max_position_embeddings": "context_length",
     "sliding_window": "attention.sliding_window",
     "query_pre_attn_scalar": "attention.key_length",
+    "sliding_window_pattern": "attention.sliding_window_pattern",
 }
 TOP_NAMES = {
     "token_embd.weight": "embed_tokens.weight",
@@ -231,8 +233,9 @@ def take(name: str, tensor, heads: int, scheme: Scheme | None) -> tuple[Tensor |
         return values, values
     if scheme is None and kind in SPLITS:
         parts = [None if part is None else halves_order(part, heads) if heads else part for part in SPLITS[kind](data)]
-        tensors = [None if part is None else torch.from_numpy(np.array(part)) for part in parts]
-        return QuantizedWeight.from_parts(*tensors), values
+        q, *constants = (None if part is None else torch.from_numpy(np.array(part)) for part in parts)
+        # What rounding the constants costs is on the card with all other errors.
+        return QuantizedWeight(q, *(None if c is None else to_f16(c, "a constant")[0] for c in constants)), values
     return (scheme or Scheme(bits=8)).quantize(name, values), values
 
 
