@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 from executorch_webgpu import evaluation
 from executorch_webgpu.recipes import ExportOptions, find
+
+FULL = os.environ.get("ETWGPU_TEST_FULL") == "1"
+WINDOW = 511  # positions of the evaluation build less one
 
 
 def pytest_configure():
@@ -61,6 +66,43 @@ def smollm2():
     """The built recipe with an eager decoder of all logits on the dequantised weights: (built, decoder)."""
     built = find("smollm2-135m-instruct").build(ExportOptions(max_len=512, logits="all"))
     return built, evaluation.dequantize(built.methods["forward"].module)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(smollm2, tmp_path_factory):
+    """transformers' tokenizer from the two files that the model folder holds."""
+    from transformers import AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("tokenizer")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes(smollm2[0].files[name])
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture(scope="session")
+def eager_window(smollm2, tokenizer):
+    """number → the 512 ids of that window of Moby-Dick, and eager's logits [511, vocab] of all but the last. Each is
+    computed once; windows overlap by one id, so that every id but the first is predicted once."""
+    ids = tokenizer(evaluation.moby_dick(), add_special_tokens=False)["input_ids"]
+
+    @cache
+    def window(number: int):
+        part = ids[number * WINDOW : (number + 1) * WINDOW + 1]
+        smollm2[1].reset()
+        return part, evaluation.feed(smollm2[1], part[:-1])[0].numpy()
+
+    return window
+
+
+@pytest.fixture(scope="session")
+def eager_answer(smollm2):
+    """prompt ids → up to 64 (ETWGPU_TEST_FULL=1) or 32 greedy ids of eager, computed once."""
+
+    @cache
+    def answer(prompt: tuple[int, ...]) -> list[int]:
+        return evaluation.greedy(smollm2[1], prompt, 64 if FULL else 32, eos=[2]).ids
+
+    return lambda prompt: answer(tuple(prompt))
 
 
 @pytest.fixture(scope="session")

@@ -47,6 +47,7 @@ def large(tmp_path_factory):
 @pytest.mark.parametrize(("device", "allowed"), [("cpu", MB), pytest.param("webgpu", 16 * MB, marks=pytest.mark.gpu)])
 def test_memory_is_flat(folder, large, fixture_of, device, allowed):
     """20 times load, generate, close, beside a model that stays."""
+    gc.freeze()  # what other tests have left need not be searched again and again
     other = fixture_of("mlp")
     inputs, expected = other.calls[0]
     x = np.ones((1, 1024), np.float32)
@@ -68,6 +69,7 @@ def test_memory_is_flat(folder, large, fixture_of, device, allowed):
         assert open_files() <= files
         assert threading.active_count() == threads
         assert alive.memory_report() == report
+    gc.unfreeze()
 
 
 @pytest.mark.gpu

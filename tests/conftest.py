@@ -1,0 +1,13 @@
+"""Tests marked `full` take part with ETWGPU_TEST_FULL=1 only: what they are is left to `make test-full`."""
+
+from __future__ import annotations
+
+import os
+
+
+def pytest_collection_modifyitems(config, items):
+    if os.environ.get("ETWGPU_TEST_FULL") == "1":
+        return
+    later = [item for item in items if item.get_closest_marker("full")]
+    config.hook.pytest_deselected(items=later)
+    items[:] = [item for item in items if item not in later]
