@@ -23,7 +23,9 @@ enum FusedLinearArg {
   kLinearNormEps,
   kLinearActivation,
   kLinearGlu,
-  kLinearArgCount
+  kLinearArgCount,
+  /// After the others, where a linear needs one row only: x [1, S, K], row an index expression; y [1, N].
+  kLinearRow = kLinearArgCount
 };
 
 /// Rotary embedding of the query and key parts of qkv, and the write of key and value into the cache.

@@ -153,7 +153,7 @@ TEST(Choice, GemvShapes) {
   p.pairs = RowPairs::gate, p.n = 16384;
   EXPECT_EQ(text(shape(p)), "s1 t16 b1 ahead2, 1 x 8");
   p.pairs = RowPairs::none, p.n = 2048, p.k = 8192;
-  EXPECT_EQ(text(shape(p)), "s4 t2 b1 ahead4, 1 x 8");
+  EXPECT_EQ(text(shape(p)), "s4 t4 b1 ahead2, 1 x 8");
   p.half = false;
   EXPECT_EQ(text(shape(p)), "s4 t4 b1 ahead2, 1 x 8");
   p.max_invocations = 256, p.max_workgroup_bytes = 16384;  // WebGPU's default limits

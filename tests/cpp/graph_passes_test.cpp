@@ -114,8 +114,7 @@ constexpr char kDecoderLayer[] =
     "0.x1: f32[1, s, 16] = etwgpu.attention_linear(0.sdpa.q.rope, 0.kc, 0.vc, start, 0.25, %d, 0.o.w, None, x)\n"
     "0.mul: f32[1, s, 24] = etwgpu.linear(0.x1, 0.gate.w+0.up.w, None, None, true, 0.n2.w, 1e-05, \"silu\", true)\n"
     "0.x2: f32[1, s, 16] = etwgpu.linear(0.mul, 0.down.w, None, 0.x1, false, None, 0.0, \"none\", false)\n"
-    "last: f32[1, 16] = etwgpu.pointwise(0.x2@(s - 1) * 16+[s * 16, 1] -> %%0=load in0)\n"
-    "logits: f32[1, 32] = etwgpu.linear(last, head.w, None, None, true, norm.w, 1e-05, \"none\", false)\n"
+    "logits: f32[1, 32] = etwgpu.linear(0.x2, head.w, None, None, true, norm.w, 1e-05, \"none\", false, s - 1)\n"
     "return logits\n";
 
 TEST(Pipeline, DecoderLayerIsFourNodes) {
@@ -320,6 +319,23 @@ TEST(Linear, KeepsWhatIsUsedTwiceOrBroadcast) {
             "broadcast: f32[s, 8] = aten.add.Tensor(other, row, 1)\n"
             "y: f32[s, 8] = aten.add.Tensor(z, n, 1)\n"
             "return broadcast, y\n");
+}
+
+TEST(Linear, ReadsOneRowWhereItLies) {
+  const auto text = [](int dim, int row, bool twice) {
+    GraphBuilder b;
+    const ExprId s = b.symbol("s", 1, 9, 0, 1);
+    const ValueId x = b.input("x", DType::f32, {1, s, 8});
+    const ValueId one = b.node("aten.select_copy.int", {x, b.i(dim), b.i(row)}, "one", {1, 8});
+    b.output(b.linear(one, b.constant("w", {4, 8}), "y", {1, 4}));
+    if (twice) b.output(one);
+    EXPECT_TRUE(fuseLinear(b.graph).ok());
+    EXPECT_TRUE(verify(b.graph).ok());
+    return nodesText(b.graph);
+  };
+  EXPECT_TRUE(contains(text(1, -1, false), "linear(x, w, None, None, false, None, 0.0, \"none\", false, s - 1)"));
+  EXPECT_TRUE(contains(text(-2, 0, false), "linear(x, w, None, None, false, None, 0.0, \"none\", false, 0)"));
+  EXPECT_TRUE(contains(text(1, -1, true), "linear(one, w, None"));
 }
 
 TEST(Linear, GluJoinsQuantisedWeights) {

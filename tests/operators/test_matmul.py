@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from executorch_webgpu.quantization import QuantizedLinear, QuantizedWeight
-from operators.helpers import WIDE, Function, check, check_gpu
+from operators.helpers import CPU, GPU, WIDE, WITHOUT_PASSES, Function, check, check_gpu
 from torch import nn
 from torch.export import Dim
 
@@ -91,6 +91,25 @@ def test_wide_gate(tmp_path, scheme):
     torch.manual_seed(6)
     model = Gated(128, 320, scheme)
     check(tmp_path, model, calls([1, 2], 128), (rows_dim(4),), calls([3], 128)[0], WIDE, max_dispatches=2)
+
+
+class Head(nn.Module):
+    """Norm and projection of the last row, as a decoder's head."""
+
+    def __init__(self, scheme):
+        super().__init__()
+        self.norm, self.head = nn.RMSNorm(128, eps=1e-5), quantized(72, 128, *scheme)
+
+    def forward(self, x):
+        return self.head(self.norm(x[:, -1]))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES[1:], ids=str)
+def test_last_row(tmp_path, scheme):
+    torch.manual_seed(8)
+    runs = [*GPU, *WIDE, *CPU, *WITHOUT_PASSES]
+    check(tmp_path, Head(scheme), calls([1, 5, 40], 128), (rows_dim(64),), calls([3], 128)[0], runs)
+    check(tmp_path, Head(scheme), calls([1, 5], 128), (rows_dim(64),), calls([3], 128)[0], GPU, max_dispatches=1)
 
 
 def test_wide_range(tmp_path):

@@ -4,6 +4,7 @@
 //   mul(act(linear_gate(x)), linear_up(x))         → one linear over the rows of both, glu
 //   silu / gelu / relu (linear)                    → activation
 //   add(linear, r), same shape                     → residual
+//   linear(select(x, 1, row)), no residual         → row
 // A linear with another use stays as it is.
 #include "runtime/graph/fused_ops.h"
 #include "runtime/graph/passes/passes_list.h"
@@ -163,6 +164,28 @@ bool fuseResidual(Graph& g, const GraphIndex& index, NodeEditor& editor, int32_t
   return false;
 }
 
+/// linear(select(x, row)) reads the row where it lies: a decoder's head needs the last one.
+bool fuseRow(Graph& g, const GraphIndex& index, NodeEditor& editor, int32_t at) {
+  const Node& linear = g.nodes[size_t(at)];
+  if (!isLinear(linear) || !isNoneArg(linear, kLinearResidual)) return false;
+  const ValueId row = tensorArg(linear, kLinearX);
+  const Node* select = index.produced(row, "aten.select_copy.int");
+  if (!select || !index.usedOnce(row)) return false;
+  const ValueId x = tensorArg(*select, 0);
+  const auto dim = intArg(g, *select, 1), at_row = intArg(g, *select, 2);
+  const std::vector<ExprId> dims = x == kNoValue ? std::vector<ExprId>() : g.value(x).dims;
+  if (dims.size() != 3 || !g.exprs.isConstant(dims[0], 1) || !dim || normalizedDim(*dim, 3) != 1 || !at_row)
+    return false;
+  if (g.value(x).dtype != DType::f32 || readsState(g, *select)) return false;
+  const ExprId index_row = g.exprs.constant(*at_row);
+  Node fused = linear;
+  fused.args[kLinearX] = x;
+  fused.args.push_back(IntArg{*at_row < 0 ? g.exprs.add(dims[1], index_row) : index_row});
+  editor.erase(index.producer(row));
+  editor.replace(at, std::move(fused));
+  return true;
+}
+
 using Rewrite = bool (*)(Graph&, const GraphIndex&, NodeEditor&, int32_t);
 void applyToAll(Graph& g, Rewrite rewrite) {
   const GraphIndex index(g);
@@ -184,6 +207,7 @@ Status fuseLinear(Graph& graph) {
   applyToAll(graph, fuseGlu);
   applyToAll(graph, fuseActivation);
   applyToAll(graph, fuseResidual);
+  applyToAll(graph, fuseRow);
   return {};
 }
 

@@ -55,13 +55,14 @@ WideDecode wideDecode(const WideProblem& p) {
   const int64_t elements = p.half ? 8 : 4, halves = elements / 4;
   const int64_t vectors = p.head_dim / elements;
   if (p.head_dim % elements || p.group > 8 || p.subgroup < 8) return w;
-  int lanes = 1;
-  while (2 * lanes <= p.subgroup && 2 * lanes <= 32 && vectors % (2 * lanes) == 0) lanes *= 2;
+  int lanes = 1;  // of eight elements each: fewer shuffles than with four
+  while (2 * lanes <= p.subgroup && 2 * lanes <= 32 && p.head_dim % (16 * lanes) == 0) lanes *= 2;
+  if (vectors % lanes) return w;
   w.lanes_of_position = lanes;
   w.vectors_of_lane = int(vectors / lanes);
   // queries and sums stay in registers
   if (2 * 4 * halves * p.group * w.vectors_of_lane > 144) return w;
-  w.ahead = std::max(1, 4 / w.vectors_of_lane);
+  w.ahead = w.vectors_of_lane <= 2 ? 4 : 1;
   w.invocations = int(std::min<int64_t>(256, p.max_invocations));
   const int64_t subgroups = w.invocations / p.subgroup, small = 8 * p.group * subgroups;
   const auto sums = [&](int64_t heads) { return 4 * subgroups * heads * p.head_dim; };
@@ -72,6 +73,7 @@ WideDecode wideDecode(const WideProblem& p) {
   const int64_t left = room - sums(w.together ? p.group : 1);
   if (left < 4 * p.group * 32) return w;
   w.tile = int(std::min<int64_t>(tile(left), 2048));
+  w.single = w.tile >= p.part_positions;
   w.usable = w.tile >= 1;
   return w;
 }

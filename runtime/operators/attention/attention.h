@@ -53,6 +53,7 @@ struct WideDecode {
   int lanes_of_position = 8, vectors_of_lane = 1;  // vectors of 16 bytes
   int ahead = 4;                                   // positions in flight
   int tile = 512;                                  // positions
+  bool single = true;                              // every part fits a tile
   bool together = true;
 };
 struct WideProblem {

@@ -1,9 +1,12 @@
 // decode.wgsl for subgroups of LANES and more: workgroup = (key head wid.x, part wid.y), the GROUP query heads share every key and
-// value that is read. LP invocations a position, each VP vectors of its row, AHEAD positions in flight. Per tile of the part:
-// scores into workgroup memory, their maximum, then values times probabilities in registers; subgroups meet at the end.
+// value that is read. LP invocations a position, each VP vectors of its row, AHEAD positions in flight while the AHEAD before them are
+// used. Per tile of the part (SINGLE: it is one): scores into workgroup memory, their maximum, then values times probabilities in
+// registers; subgroups meet at the end. Loops are uniform and masks of shuffles constants: a compiler that cannot see that all
+// lanes take part makes a shuffle several times as slow.
 // Caches are read as vectors of 16 bytes: HALVES = 2 (f16, 8 elements) or 1 (f32, 4 elements) vec4f.
 // Parameters and results as decode.wgsl. Defines: GROUP, D, WG, LP, VP, AHEAD, HALVES, TILE (positions), TOGETHER (the heads' sums over
-// subgroups meet at once: more workgroup memory, fewer barriers), STORE, FIXED, LANES (subgroup size; not FIXED: at least).
+// subgroups meet at once: more workgroup memory, fewer barriers), STORE, FIXED, LANES (subgroup size; not FIXED: at least),
+// SINGLE, LOG_LP, LOG_LANES (logarithms).
 ${HEADER}
 #if !SUBGROUPS
 needs: subgroups are needed
@@ -13,6 +16,7 @@ const kVectors = ${LP}u * ${VP}u;      // of a position
 const kGroups = ${WG}u / ${LP}u;       // positions at a time
 const kSubgroups = ${WG}u / ${LANES}u; // at most
 const kLowest = -1e30;
+const kStep = kGroups * ${AHEAD}u;
 var<workgroup> scores: array<f32, ${GROUP} * ${TILE}>;
 var<workgroup> maxima: array<f32, ${GROUP} * kSubgroups>;
 var<workgroup> lengths: array<f32, ${GROUP} * kSubgroups>;  // sums of probabilities
@@ -50,6 +54,14 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   let sub = li / sg;
   let lane = li % sg;
 
+  if (count == 0u) {
+    for (var i = li; i < ${GROUP}u * kD4; i += ${WG}u) {
+      partial_o[((kv * ${GROUP}u + i / kD4) * params.parts + wid.y) * kD4 + i % kD4] = ${STORE}();
+    }
+    if (li < ${GROUP}u) { partial_ml[(kv * ${GROUP}u + li) * params.parts + wid.y] = vec2f(kLowest, 0.0); }
+    return;
+  }
+
 #for g 0 GROUP
   let query${g} = (kv * ${GROUP}u + ${g}u) * kD4;
   var m${g} = kLowest;
@@ -62,39 +74,62 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
 #endfor
 #endfor
 
+#if SINGLE
+  {
+    const tile = 0u;
+    let here = count;
+#else
   for (var tile = 0u; tile < count; tile += ${TILE}u) {
     let here = min(${TILE}u, count - tile);
-    let base = (kv * params.length + first + tile) * kVectors + l;
     if (tile > 0u) { workgroupBarrier(); }
-    for (var p = slot; p < here + slot; p += kGroups * ${AHEAD}u) {
+#endif
+    let base = (kv * params.length + first + tile) * kVectors + l;
+    let last = here - 1u;
 #for u 0 AHEAD
-      let p${u} = p + ${u}u * kGroups;
-      let row${u} = base + min(p${u}, here - 1u) * kVectors;
 #for j 0 VP
-      let k${u}_${j} = k_cache[row${u} + ${j}u * ${LP}u];
+    var k${u}_${j} = k_cache[base + min(slot + ${u}u * kGroups, last) * kVectors + ${j}u * ${LP}u];
+#endfor
+#endfor
+    // the first values are on their way while the scores are summed
+#for u 0 AHEAD
+#for j 0 VP
+    var v${u}_${j} = v_cache[base + min(slot + ${u}u * kGroups, last) * kVectors + ${j}u * ${LP}u];
+#endfor
+#endfor
+    for (var p = 0u; p < here; p += kStep) {
+      let next = slot + p + kStep;
+#for u 0 AHEAD
+#for j 0 VP
+      let raw${u}_${j} = k${u}_${j};
+      k${u}_${j} = k_cache[base + min(next + ${u}u * kGroups, last) * kVectors + ${j}u * ${LP}u];
 #endfor
 #endfor
 #for u 0 AHEAD
-      {
 #for g 0 GROUP
-        var s${g} = 0.0;
+      var s${u}_${g} = 0.0;
 #endfor
 #for j 0 VP
 #for h 0 HALVES
-        let key${j}_${h} = half${h}(k${u}_${j});
+      let key${u}_${j}_${h} = half${h}(raw${u}_${j});
 #for g 0 GROUP
-        s${g} += dot(q${g}_${j}_${h}, key${j}_${h});
+      s${u}_${g} += dot(q${g}_${j}_${h}, key${u}_${j}_${h});
 #endfor
 #endfor
 #endfor
+#endfor
+#for x 0 LOG_LP
+#for u 0 AHEAD
 #for g 0 GROUP
-        for (var x = 1u; x < ${LP}u; x *= 2u) { s${g} += subgroupShuffleXor(s${g}, x); }
+      s${u}_${g} += subgroupShuffleXor(s${u}_${g}, 1u << ${x}u);
 #endfor
-        if (l == 0u && p${u} < here) {
+#endfor
+#endfor
+#for u 0 AHEAD
+      let p${u} = slot + p + ${u}u * kGroups;
+      if (l == 0u && p${u} < here) {
 #for g 0 GROUP
-          scores[${g}u * ${TILE}u + p${u}] = s${g};
+        scores[${g}u * ${TILE}u + p${u}] = s${u}_${g};
 #endfor
-        }
       }
 #endfor
     }
@@ -114,54 +149,68 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
     workgroupBarrier();
 #for g 0 GROUP
     for (var i = 0u; i < subgroups; i++) { best${g} = max(best${g}, maxima[${g}u * kSubgroups + i]); }
+#if !SINGLE
     best${g} = max(best${g}, m${g});
     let shrink${g} = exp(m${g} - best${g});
-    m${g} = best${g};
     l${g} *= shrink${g};
 #for j 0 VP
 #for h 0 HALVES
     o${g}_${j}_${h} *= shrink${g};
 #endfor
 #endfor
+#endif
+    m${g} = best${g};
 #endfor
-    for (var p = slot; p < here; p += kGroups * ${AHEAD}u) {
+    for (var p = 0u; p < here; p += kStep) {
+      let next = slot + p + kStep;
 #for u 0 AHEAD
-      let p${u} = min(p + ${u}u * kGroups, here - 1u);
 #for j 0 VP
-      let v${u}_${j} = v_cache[base + p${u} * kVectors + ${j}u * ${LP}u];
+      let raw${u}_${j} = v${u}_${j};
+      v${u}_${j} = v_cache[base + min(next + ${u}u * kGroups, last) * kVectors + ${j}u * ${LP}u];
 #endfor
 #endfor
 #for u 0 AHEAD
-      {
-        let inside = p + ${u}u * kGroups < here;
-#for j 0 VP
-#for h 0 HALVES
-        let value${j}_${h} = half${h}(v${u}_${j});
-#endfor
-#endfor
+      let p${u} = slot + p + ${u}u * kGroups;
 #for g 0 GROUP
-        let e${g} = select(0.0, exp(scores[${g}u * ${TILE}u + p${u}] - m${g}), inside);
-        l${g} += e${g};
+      let e${u}_${g} = select(0.0, exp(scores[${g}u * ${TILE}u + min(p${u}, last)] - m${g}), p${u} < here);
+      l${g} += e${u}_${g};
+#endfor
 #for j 0 VP
 #for h 0 HALVES
-        o${g}_${j}_${h} += e${g} * value${j}_${h};
+      let value${u}_${j}_${h} = half${h}(raw${u}_${j});
+#for g 0 GROUP
+      o${g}_${j}_${h} += e${u}_${g} * value${u}_${j}_${h};
 #endfor
 #endfor
 #endfor
-      }
 #endfor
     }
   }
 
+#if FIXED
+#for x LOG_LP LOG_LANES
 #for g 0 GROUP
+  l${g} += subgroupShuffleXor(l${g}, 1u << ${x}u);
+#for j 0 VP
+#for h 0 HALVES
+  o${g}_${j}_${h} += subgroupShuffleXor(o${g}_${j}_${h}, 1u << ${x}u);
+#endfor
+#endfor
+#endfor
+#endfor
+#else
   for (var x = ${LP}u; x < sg; x *= 2u) {
+#for g 0 GROUP
     l${g} += subgroupShuffleXor(l${g}, x);
 #for j 0 VP
 #for h 0 HALVES
     o${g}_${j}_${h} += subgroupShuffleXor(o${g}_${j}_${h}, x);
 #endfor
 #endfor
+#endfor
   }
+#endif
+#for g 0 GROUP
   if (lane == 0u) { lengths[${g}u * kSubgroups + sub] = l${g}; }
 #endfor
 #if TOGETHER

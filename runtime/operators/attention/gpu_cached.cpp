@@ -1,5 +1,6 @@
 // rope_cache_write and cached_attention: choose, size, describe.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "runtime/graph/fused_ops.h"
@@ -125,6 +126,9 @@ void describeWide(DispatchBuilder& b, const GpuPlanContext& c, const Cached& a, 
   b.define("AHEAD", w.ahead);
   b.define("HALVES", half ? 2 : 1);
   b.define("TILE", w.tile);
+  b.flag("SINGLE", w.single);
+  b.define("LOG_LP", std::countr_zero(uint32_t(w.lanes_of_position)));
+  b.define("LOG_LANES", std::countr_zero(uint32_t(subgroup)));
   b.flag("TOGETHER", w.together);
   b.flag("FIXED", c.caps.subgroup_min == c.caps.subgroup_max);
   b.define("LANES", subgroup);

@@ -19,6 +19,13 @@ Status linear(CpuCall& call) {
 Status fusedLinear(CpuCall& call) {
   LinearArgs args;
   args.x = call.tensor(kLinearX);
+  if (!call.isNone(kLinearRow)) {
+    const int64_t row = call.integer(kLinearRow);
+    if (args.x.rank() != 3 || args.x.sizes[0] != 1 || row < 0 || row >= args.x.sizes[1])
+      return invalid(format("etwgpu.linear: no row %lld", (long long)row));
+    args.x.data = args.x.as<float>() + row * args.x.sizes[2];
+    args.x.sizes = {1, args.x.sizes[2]};
+  }
   args.weight = call.tensor(kLinearWeight);
   if (!call.isNone(kLinearBias)) args.bias = call.tensor(kLinearBias);
   if (!call.isNone(kLinearResidual)) args.residual = call.tensor(kLinearResidual);

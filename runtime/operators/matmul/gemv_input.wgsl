@@ -1,7 +1,8 @@
 // The vector that a GEMV multiplies: loadX(row, i) and the norm's weight normWeight(i), four elements from 4 i on.
 // loadEight: eight, from 8 u on. With COMBINE it is the attention's result (one row): partial_o [Hq, PARTS, D], partial_ml [Hq, PARTS, 2] as
 // attention/decode.wgsl writes them; empty parts, which are the last, have the sum 0.
-// Parameters: k. Defines: VEC4, NORM, NORM_WEIGHT, COMBINE, and for COMBINE PARTS, HEAD_DIM.
+// Parameters: k, x_row (row of x that is the first). Defines: VEC4, NORM, NORM_WEIGHT, COMBINE, and for COMBINE PARTS, HEAD_DIM, PACKED (partial_o is f16, read as
+// vectors of eight).
 struct Eight {
   low: vec4f,
   high: vec4f,
@@ -9,9 +10,9 @@ struct Eight {
 #if COMBINE
 // Elements 8 u to 8 u + 7, which lie in one head. Four parts are read at once, or all of them: loads do not wait for one another.
 fn loadEight(row: u32, u: u32) -> Eight {
-  const d4 = ${HEAD_DIM}u / 4u;
-  let first = 2u * u / d4 * ${PARTS}u;
-  let column = 2u * u % d4;
+  const d8 = ${HEAD_DIM}u / 8u;
+  let first = u / d8 * ${PARTS}u;
+  let column = u % d8;
 #for p 0 PARTS
   let part${p} = partial_ml[first + ${p}u];
 #endfor
@@ -29,9 +30,15 @@ fn loadEight(row: u32, u: u32) -> Eight {
 #if p == 4
   if (part4.y != 0.0) {
 #endif
-  let at${p} = (first + ${p}u) * d4 + column;
-  o.low += e${p} * vec4f(partial_o[at${p}]);
-  o.high += e${p} * vec4f(partial_o[at${p} + 1u]);
+  let at${p} = (first + ${p}u) * d8 + column;
+#if PACKED
+  let o${p} = partial_o[at${p}];
+  o.low += e${p} * vec4f(unpack2x16float(o${p}.x), unpack2x16float(o${p}.y));
+  o.high += e${p} * vec4f(unpack2x16float(o${p}.z), unpack2x16float(o${p}.w));
+#else
+  o.low += e${p} * partial_o[2u * at${p}];
+  o.high += e${p} * partial_o[2u * at${p} + 1u];
+#endif
 #endfor
 #if 5 <= PARTS
   }
@@ -46,9 +53,9 @@ fn loadX(row: u32, i: u32) -> vec4f {
 #else
 fn loadX(row: u32, i: u32) -> vec4f {  // k = 4 i …
 #if VEC4
-  return vec4f(x[row * (params.k / 4u) + i]);
+  return vec4f(x[(params.x_row + row) * (params.k / 4u) + i]);
 #else
-  let base = row * params.k + 4u * i;
+  let base = (params.x_row + row) * params.k + 4u * i;
   var v = vec4f();
   for (var j = 0u; j < 4u; j++) {
     if (4u * i + j < params.k) { v[j] = f32(x[base + j]); }

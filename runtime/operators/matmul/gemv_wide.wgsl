@@ -8,7 +8,7 @@
 // - Nibbles become numbers where they lie in the word: f32 as 2^23 + 16^j q (x is staged times 16^-j), f16 as 1024 + q or 1024 + 16 q.
 // With GLU and ROPE half of the teams (PAIRED: of a team's blocks) take the second rows, as in gemv.wgsl.
 // Parameters as gemv.wgsl. Defines besides: LANES, S, T, BLOCKS, AHEAD, ITERATIONS (of a chunk), CHUNKS (of x), UNITS (of a row), PER
-// (units an invocation stages, of a chunk), MATH = f16 | f32, FIXED (LANES is the subgroup size), WIDTHS (else: parts of a team at
+// (units an invocation stages, of a chunk), STAGE_UNROLLED (their loads do not wait for one another), MATH = f16 | f32, FIXED (LANES is the subgroup size), WIDTHS (else: parts of a team at
 // most), PAIRED.
 ${HEADER}
 #if !SUBGROUPS
@@ -240,6 +240,20 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
 #for j 0 PER
     if (i${j} < kChunkUnits) { stage(i${j}, scaled(x${j}, range)); }
 #endfor
+#elif STAGE_UNROLLED
+#for j 0 PER
+    let i${j} = li + ${j}u * kThreads;
+    var x${j} = unitOf(row, first + i${j});
+#endfor
+#for j 0 PER
+    if (i${j} < kChunkUnits) {
+#if NORM
+      squares += dotOf(x${j});
+      x${j} = normed(x${j}, first + i${j});
+#endif
+      stage(i${j}, scaled(x${j}, kRange));
+    }
+#endfor
 #else
     for (var i = li; i < kChunkUnits; i += kThreads) {
       var x = unitOf(row, first + i);
@@ -249,6 +263,8 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
 #endif
       stage(i, scaled(x, kRange));
     }
+#endif
+#if MATH == f32
 #if NORM
     let squares_here = subgroupAdd(squares);  // of all chunks so far; the last chunk's is what counts
     if (li % sg == 0u) { squares_of[li / sg] = squares_here; }

@@ -64,7 +64,9 @@ void describeCommon(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, cons
   const int width_n = vec_n ? 4 : 1;
   const int unit = l.weights == Weights::int4 ? 8 : vec4 ? 4 : 1;
   if (l.partials) {
-    b.bind("partial_o", l.partials->o, Access::read, 4);
+    const bool packed = b.storage(l.partials->o) == "f16";
+    b.bindTyped("partial_o", l.partials->o, Access::read, packed ? "vec4<u32>" : "vec4<f32>");
+    b.flag("PACKED", packed);
     b.bindTyped("partial_ml", l.partials->ml, Access::read, "vec2<f32>");
   } else {
     b.read("x", l.x, vec4 ? 4 : 1);
@@ -112,7 +114,7 @@ Status describeLinear(GpuPlanContext& c, Linear& l) {
     return unsupported(c, "a quantised weight needs a multiple of 32 columns");
   if (l.weights == Weights::int4 && (l.quantization.group < 8 || l.k % l.quantization.group))
     return unsupported(c, "the group of an int4 weight must divide its columns");
-  l.m = dimProduct(c, l.x, 0, -1);
+  l.m = l.x_row.valid() ? c.exprs.constant(1) : dimProduct(c, l.x, 0, -1);
   return {};
 }
 
@@ -160,6 +162,7 @@ Status planFusedLinear(GpuPlanContext& c) {
   l.eps = a.number(kLinearNormEps, 0);
   l.activation = a.text(kLinearActivation, "none");
   l.glu = a.flag(kLinearGlu);
+  l.x_row = a.integer(kLinearRow);
   l.y = a.output();
   return planLinear(c, l);
 }

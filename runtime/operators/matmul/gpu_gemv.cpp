@@ -72,6 +72,7 @@ int64_t describeWide(DispatchBuilder& b, const GpuPlanContext& c, const Linear& 
   b.define("ITERATIONS", g.iterations);
   b.define("CHUNKS", g.chunks);
   b.define("PER", g.perInvocation());
+  b.flag("STAGE_UNROLLED", !l.partials && g.perInvocation() <= 4);
   b.define("UNITS", l.k / (l.weights == Weights::int4 ? 8 : 4));
   b.flag("PAIRED", g.paired);
   b.flag("FIXED", fixed);
@@ -115,6 +116,7 @@ Status planGemv(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, i
   DispatchBuilder b(c, wide ? "matmul/gemv_wide.wgsl" : "matmul/gemv.wgsl", {});
   describeCommon(b, c, l, *kernel, part, merged);
   describeFusion(b, c, l);
+  b.param("x_row", l.x_row.valid() ? l.x_row : c.exprs.constant(0));
   b.flag("MERGED", merged);
   if (merged) b.param("constants_at", c.exprs.constant(int64_t(l.quantization.constants_offset / 16)));
   b.rename(kernelName(b, l, *kernel) + (l.partials ? "_combine" : "") + (l.cache_write ? "_rope" : ""));

@@ -21,6 +21,7 @@ struct Linear {
   const attention::Partials* partials = nullptr;
   const attention::CacheWrite* cache_write = nullptr;
   int64_t head_dim = 0;  // with either
+  ExprId x_row;          // valid: this row of x alone
   // found from the above:
   Quantization quantization;
   Weights weights = Weights::plain;

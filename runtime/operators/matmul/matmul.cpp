@@ -49,7 +49,7 @@ GemvShape tableShape(const GemvProblem& p) {
   if (p.pairs == RowPairs::rotary) return shape(4, 2, 2, 2, true);
   if (p.pairs == RowPairs::gate) return shape(1, 16, 1, 2);
   if (p.n > 32768) return half ? shape(1, 8, 1, 4) : shape(1, 8, 2, 1);
-  if (p.k > 4096) return half ? shape(4, 2, 1, 4) : shape(4, 4, 1, 2);
+  if (p.k > 4096) return shape(4, 4, 1, 2);
   if (p.n > 8192) return shape(1, 16, 1, 2);
   return half ? shape(2, 4, 1, 4) : shape(2, 4, 1, 2);
 }
