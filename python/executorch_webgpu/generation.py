@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,11 +173,14 @@ class TextGenerator:
         repetition_penalty: float = 1.0,
         seed: int = 0,
         stop: str | Sequence[str] = (),
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template_options: Mapping[str, Any] | None = None,
     ) -> Generator[GeneratedToken, None, Generation]:
         """Yields token by token; leaving the loop ends the generation. The iterator's return value is the Generation.
 
         max_tokens: default up to the end of the context. temperature 0 is greedy. seed: same seed, same tokens. stop:
-        generation ends before the first of these strings, which are not part of the text. Raises InvalidArgumentError
+        generation ends before the first of these strings, which are not part of the text. tools, template_options: what
+        the chat template gets beside messages, see TextModel.encode. Raises InvalidArgumentError
         that names the option, LimitExceededError for a prompt longer than the context."""
         # checked here and not at the first next()
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
@@ -187,7 +190,9 @@ class TextGenerator:
         options = vars(sampling) | {"stop_tokens": sorted(self.end_ids)}
         if max_tokens is not None:
             options["max_tokens"] = max_tokens
-        return self._steps(self.text_model.encode(prompt), options, _Output(self.text_model.decode, stops))
+        return self._steps(
+            self.text_model.encode(prompt, tools, template_options), options, _Output(self.text_model.decode, stops)
+        )
 
     def _steps(
         self, ids: list[int], options: dict[str, Any], out: _Output

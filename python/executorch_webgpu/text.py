@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,21 @@ class TextModel:
     def has_template(self) -> bool:
         return self._template is not None
 
-    def encode(self, prompt: Prompt) -> list[int]:
+    def encode(
+        self,
+        prompt: Prompt,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> list[int]:
         """Text is continued as it is; messages go through the chat template; ids are taken unchanged.
 
-        InvalidArgumentError for messages without a template and for a prompt without tokens."""
+        tools: JSON schemas of functions, for templates that know tools. template_options: further variables of the
+        template, such as Qwen3's enable_thinking. InvalidArgumentError for messages without a template and for a prompt
+        without tokens."""
         if isinstance(prompt, str):
             ids = self._tokenizer.encode(prompt).ids
         elif prompt and isinstance(prompt[0], Mapping):
-            ids = self._tokenizer.encode(self._render(prompt), add_special_tokens=False).ids
+            ids = self._tokenizer.encode(self._render(prompt, tools, template_options), add_special_tokens=False).ids
         else:
             ids = [int(i) for i in prompt]
         if not ids:
@@ -61,18 +69,26 @@ class TextModel:
         """Without special tokens."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=True) if ids else ""
 
-    def _render(self, messages: Sequence[Message]) -> str:
+    def _render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        template_options: Mapping[str, Any] | None,
+    ) -> str:
         if self._template is None:
             raise InvalidArgumentError("this model has no chat template: pass text instead of messages")
         from jinja2 import TemplateError
 
         try:
-            return self._template.render(
-                messages=messages,
-                add_generation_prompt=True,
-                bos_token=_token_text(self._config.get("bos_token")),
-                eos_token=_token_text(self._config.get("eos_token")),
-            )
+            variables = {
+                **(template_options or {}),
+                "messages": messages,
+                "tools": list(tools) if tools else None,
+                "add_generation_prompt": True,
+                "bos_token": _token_text(self._config.get("bos_token")),
+                "eos_token": _token_text(self._config.get("eos_token")),
+            }
+            return self._template.render(variables)
         except TemplateError as error:  # templates refuse what they don't support, such as two user messages in a row
             raise InvalidArgumentError(f"the chat template refused the messages: {error}") from error
 
@@ -89,11 +105,22 @@ def _compile(text: str):
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)  # Llama 3.2 tells the date
     environment.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False, **options)
     try:
         return environment.from_string(text)
     except TemplateError as error:
         raise InvalidArgumentError(f"the chat template has an error: {error}") from error
+
+
+def split_thinking(text: str) -> tuple[str, str]:
+    """(thoughts, answer) of a model that thinks aloud in <think>…</think> first. Without thoughts the first is empty,
+    without an end of them the second; a template may have opened the thoughts already in the prompt."""
+    thoughts, end, answer = text.partition("</think>")
+    if not end:
+        opened = text.lstrip().startswith("<think>")
+        thoughts, answer = (text, "") if opened else ("", text)
+    return thoughts.strip().removeprefix("<think>").strip(), answer.lstrip() if end else answer
 
 
 class TextStreamer:

@@ -28,3 +28,4 @@ export type {
   SessionInfo,
   WasmTier,
 } from './types.js';
+export { splitThinking } from './thinking.js';

@@ -102,6 +102,8 @@ export interface Capabilities {
 export interface ChatMessage {
   role: string;
   content: string;
+  /** What else a template knows, such as `tool_calls` of an answer or the `name` of a tool. */
+  [field: string]: unknown;
 }
 
 /** Text is continued as it is; messages go through the model's chat template; ids are run unchanged. */
@@ -120,6 +122,10 @@ export interface GenerateOptions {
   seed?: number;
   /** Generation ends before the first of these; they are not part of the text. */
   stop?: string | string[];
+  /** JSON schemas of functions, for chat templates that know tools. */
+  tools?: readonly object[];
+  /** Further variables of the chat template, such as `{ enable_thinking: false }` of Qwen3. */
+  templateOptions?: Readonly<Record<string, unknown>>;
   /** Ends generation after the step under way; the result then has finishReason `aborted`. */
   signal?: AbortSignal;
   onToken?: (token: GeneratedToken) => void;

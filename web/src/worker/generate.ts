@@ -81,7 +81,7 @@ export class Conversation {
     const sampling = samplingOf(options);
     const maxTokens = number('maxTokens', options.maxTokens, Infinity, 1, Infinity);
     const stops = (typeof options.stop === 'string' ? [options.stop] : (options.stop ?? [])).filter((s) => s !== '');
-    const ids = this.text.encode(prompt);
+    const ids = this.text.encode(prompt, options);
     const out = new Output(this.text, stops, onToken);
     const request = { ...sampling, maxTokens, stopTokens: this.endIds, chunk: this.chunk };
     const abort = () => this.source.abort();

@@ -2,13 +2,16 @@
 import { Template } from '@huggingface/jinja';
 import { Tokenizer } from '@huggingface/tokenizers';
 import { makeError } from '../errors.js';
-import type { ChatMessage, Prompt } from '../types.js';
+import type { ChatMessage, GenerateOptions, Prompt } from '../types.js';
 
 interface TokenizerConfig {
   chat_template?: string | { name: string; template: string }[];
   bos_token?: string | { content: string } | null;
   eos_token?: string | { content: string } | null;
 }
+
+/** What a chat template gets beside the messages; see GenerateOptions. */
+export type TemplateVariables = Pick<GenerateOptions, 'tools' | 'templateOptions'>;
 
 const tokenText = (token: TokenizerConfig['bos_token']) => (typeof token === 'string' ? token : (token?.content ?? ''));
 
@@ -30,8 +33,8 @@ export class TextModel {
   }
 
   /** @throws InvalidArgumentError for messages without a chat template and for a prompt without tokens. */
-  encode(prompt: Prompt): number[] {
-    const ids = this.idsOf(prompt);
+  encode(prompt: Prompt, variables: TemplateVariables = {}): number[] {
+    const ids = this.idsOf(prompt, variables);
     if (ids.length === 0) throw makeError('invalid_argument', 'the prompt is empty');
     return ids;
   }
@@ -42,20 +45,24 @@ export class TextModel {
       : '';
   }
 
-  private idsOf(prompt: Prompt): number[] {
+  private idsOf(prompt: Prompt, variables: TemplateVariables): number[] {
     if (typeof prompt === 'string') return this.tokenizer.encode(prompt).ids;
     if (Array.isArray(prompt)) {
-      return prompt.length ? this.tokenizer.encode(this.render(prompt), { add_special_tokens: false }).ids : [];
+      return prompt.length
+        ? this.tokenizer.encode(this.render(prompt, variables), { add_special_tokens: false }).ids
+        : [];
     }
     return [...prompt.tokenIds];
   }
 
-  private render(messages: ChatMessage[]): string {
+  private render(messages: ChatMessage[], variables: TemplateVariables): string {
     if (!this.template)
       throw makeError('invalid_argument', 'this model has no chat template: pass text instead of messages');
     try {
       return this.template.render({
+        ...variables.templateOptions,
         messages,
+        tools: variables.tools?.length ? variables.tools : null,
         add_generation_prompt: true,
         bos_token: tokenText(this.config.bos_token),
         eos_token: tokenText(this.config.eos_token),
