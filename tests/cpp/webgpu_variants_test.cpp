@@ -50,6 +50,17 @@ class Program {
       Value& v = graph_.values[i];
       if (v.kind == ValueKind::intermediate && !made.contains(ValueId(i))) v.kind = ValueKind::input;
       if (v.kind == ValueKind::input) graph_.inputs.push_back({ValueId(i)});
+      if (v.kind == ValueKind::state) states_.push_back(ValueId(i));
+    }
+    for (const ValueId v : node.outputs) graph_.outputs.push_back({v, {}});
+  }
+
+  const Graph& graph() const { return graph_; }
+
+  /// Gives constants and states their values.
+  void fillStorages() {
+    for (size_t i = 0; i < graph_.values.size(); ++i) {
+      Value& v = graph_.values[i];
       if (v.kind != ValueKind::constant && v.kind != ValueKind::state) continue;
       if (v.quantization.bits) {
         weights_[i] = quantisedWeight(atMost(i)[0], atMost(i)[1], v.quantization.bits, v.quantization.group,
@@ -59,12 +70,8 @@ class Program {
       } else {
         v.literal = fill(v.dtype, atMost(i), uint32_t(i), v.name == "var", kConstantScale).bytes;
       }
-      if (v.kind == ValueKind::state) states_.push_back(ValueId(i));
     }
-    for (const ValueId v : node.outputs) graph_.outputs.push_back({v, {}});
   }
-
-  const Graph& graph() const { return graph_; }
 
   /// Values for the symbols, the smallest first.
   std::vector<std::vector<int64_t>> calls() const {
@@ -218,7 +225,8 @@ class Runner {
   void run(const KernelCase& c, const VariantSetting& setting) {
     Program program(c);
     const LoadOptions options = setting.options();
-    Result<GpuPlan> plan = planGraph(program.graph(), setting.capabilities(), options);
+    const GpuCapabilities capabilities = setting.capabilities();
+    Result<GpuPlan> plan = planGraph(program.graph(), capabilities, options);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     std::vector<std::vector<int64_t>> calls;
     for (const std::vector<int64_t>& symbols : program.calls()) {
@@ -227,6 +235,9 @@ class Runner {
       if (dispatched_.size() > before) calls.push_back(symbols);
     }
     if (calls.empty()) return;
+    program.fillStorages();
+    plan = planGraph(program.graph(), capabilities, options);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
     const auto store = std::make_shared<GpuStore>(device_, options);
     GpuDelegate delegate(store, std::move(plan).value());
     WeightSource source(program, device_);
