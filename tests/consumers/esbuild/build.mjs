@@ -1,0 +1,13 @@
+// esbuild leaves `new URL(…, import.meta.url)` alone: the worker and the WebAssembly builds are copied beside the output.
+import { cpSync } from 'node:fs';
+import { build } from 'esbuild';
+
+await build({
+  entryPoints: ['main.ts'],
+  bundle: true,
+  format: 'esm',
+  target: 'es2022',
+  outdir: 'dist',
+  logLevel: 'warning',
+});
+cpSync('node_modules/executorch-webgpu/dist', 'dist', { recursive: true });
