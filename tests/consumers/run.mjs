@@ -107,17 +107,16 @@ declare module 'vue' {
 }
 `;
 
-/** The TypeScript of the documentation, each block a module; those for service workers in a folder of their own. */
+/** The TypeScript of docs/web, each block a module; those for service workers in a folder of their own. */
 function samples(folder) {
-  const files = [path.join(ROOT, 'README.md'), path.join(ROOT, 'web/README.md')];
   const docs = path.join(ROOT, 'docs/web');
-  files.push(...readdirSync(docs).map((name) => path.join(docs, name)));
+  const files = readdirSync(docs).map((name) => path.join(docs, name));
   let count = 0;
   for (const name of ['page', 'worker']) mkdirSync(path.join(folder, name), { recursive: true });
   writeFileSync(path.join(folder, 'page/shims.d.ts'), SHIMS);
   for (const file of files) {
     for (const [, code] of readFileSync(file, 'utf8').matchAll(/^```ts\n(.*?)^```/gms)) {
-      const name = `${path.basename(path.dirname(file))}-${path.basename(file, '.md')}-${++count}.ts`;
+      const name = `${path.basename(file, '.md')}-${++count}.ts`;
       writeFileSync(path.join(folder, code.includes('"webworker"') ? 'worker' : 'page', name), `${code}\nexport {};\n`);
     }
   }
@@ -164,7 +163,7 @@ async function main() {
     const count = samples(folder);
     typeCheck(path.join(folder, 'page'));
     typeCheck(path.join(folder, 'worker'), { dom: 'WebWorker' });
-    if (count < 12) throw new Error(`only ${count} samples were found`);
+    if (count < 10) throw new Error(`only ${count} samples were found`);
     return `${count} samples`;
   });
   await test('plain HTML with an import map: answers in a browser', async () => {
