@@ -50,6 +50,7 @@ def export(arguments: argparse.Namespace) -> int:
         embedding_bits=arguments.embedding_bits,
         head_bits=arguments.head,
         max_len=arguments.max_len,
+        max_call=arguments.max_call,
         logits=arguments.logits,
         random_weights=arguments.random_weights or None,
         structure_only=arguments.structure_only or None,
@@ -154,6 +155,9 @@ def parser() -> argparse.ArgumentParser:
         "--head", type=bits, metavar="int4|int8|none", help="of the head, and of an embedding that is tied to it"
     )
     one.add_argument("--context", "--max-len", dest="max_len", type=int, metavar="N", help="positions in the cache")
+    one.add_argument(
+        "--max-call", type=int, metavar="N", help="the most tokens that one call may bring: bounds its memory"
+    )
     one.add_argument("--logits", choices=("last", "all"), help="all: an evaluation build, logits of every position")
     one.add_argument(
         "--random-weights", action="store_true", help="of the right shapes, for measurements; --from is not needed"

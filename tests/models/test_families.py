@@ -12,7 +12,7 @@ import pytest
 import torch
 from executorch_webgpu import evaluation, model_folder, runtime
 from executorch_webgpu.quantization import QuantizedWeight
-from executorch_webgpu.recipes import ExportOptions, huggingface
+from executorch_webgpu.recipes import ExportOptions, RecipeError, huggingface
 from executorch_webgpu.recipes.base import Recipe
 from executorch_webgpu.recipes.families import FAMILIES, build
 from executorch_webgpu.recipes.text_generation import Scheme
@@ -207,6 +207,17 @@ def test_refused_fields_are_named(field, tmp_path):
     with pytest.raises(huggingface.ConfigError, match=field) as caught:
         build(ExportOptions(source=tmp_path, random_weights=True), family)
     assert caught.value.field == field
+
+
+def test_a_bound_for_calls(tmp_path):
+    """The exported length and what runners are told are those of the option, and too small a one is refused."""
+    family, kind, geometry = MODELS["smollm2"]
+    random_model(kind, geometry).config.save_pretrained(tmp_path)
+    built = build(ExportOptions(source=tmp_path, random_weights=True, max_len=64, max_call=16), family)
+    assert built.constant_methods["get_max_seq_len"] == 16
+    assert built.methods["forward"].dynamic_shapes["ids"][1].max == 16
+    with pytest.raises(RecipeError, match="2 positions or more, not 1"):
+        build(ExportOptions(source=tmp_path, random_weights=True, max_call=1), family)
 
 
 def test_another_size_is_noticed(tmp_path):

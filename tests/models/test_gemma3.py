@@ -25,7 +25,7 @@ LENGTH, CHUNK = 576, 64  # a chunk's logits are 67 MB
 
 @pytest.fixture(scope="module")
 def options():
-    return ExportOptions(source=fetch_weights.gemma3(), max_len=LENGTH + 8, logits="all")
+    return ExportOptions(source=fetch_weights.gemma3(), max_len=LENGTH + 8, max_call=CHUNK, logits="all")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from executorch_webgpu.recipes.catalog import PRESETS
 
 _DECODER = frozenset({"max_len", "logits"})
 _FAMILY = _DECODER | {
-    *("bits", "group", "symmetric", "embedding_bits", "head_bits"),
+    *("max_call", "bits", "group", "symmetric", "embedding_bits", "head_bits"),
     *("source", "random_weights", "structure_only"),
 }
 _FAMILIES = {

@@ -24,6 +24,7 @@ class ExportOptions:
     embedding_bits: int | None = None  # 4, 8 or 32, for the embedding and the head
     head_bits: int | None = None  # 4, 8 or 32, for the head and an embedding that is tied to it
     max_len: int | None = None  # positions in the cache
+    max_call: int | None = None  # the most positions that a call may bring
     logits: str | None = None  # "last" or "all"
     random_weights: bool | None = None  # made up, for measurements
     structure_only: bool | None = None  # none at all: a list of what is to be made up where the model runs

@@ -63,6 +63,7 @@ class DecoderConfig:
     attention_scale: float | None = None  # None: 1 / sqrt(head_dim)
     tied_embedding: bool = True
     max_len: int = 2048  # positions in the cache
+    max_call: int | None = None  # the most positions that a call may bring (None: max_len - 1): bounds its memory
     logits: str = "last"  # "last": [1, vocab] of the last position; "all": [1, S, vocab]
 
     def __post_init__(self):
@@ -74,6 +75,8 @@ class DecoderConfig:
             raise ValueError(f"logits must be 'last' or 'all', not {self.logits!r}")
         if self.max_len < 4:
             raise ValueError(f"max_len must be at least 4, not {self.max_len}")
+        if self.max_call is not None and self.max_call < 2:
+            raise ValueError(f"a call must be able to bring 2 positions or more, not {self.max_call}")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {self.activation!r}")
         if self.windows and (len(self.windows) != self.layers or min(self.windows) < 0):
@@ -91,7 +94,7 @@ class DecoderConfig:
     @property
     def max_tokens(self) -> int:
         """The most positions that a call may bring."""
-        return self.max_len - 1
+        return min(self.max_call or self.max_len, self.max_len - 1)
 
 
 def weight_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:

@@ -39,7 +39,7 @@ def build_synthetic(family: Family, preset: Preset | None, options: ExportOption
     """The model with made-up weights, of a folder's config.json or of a known model's."""
     folder = options.source and Path(options.source)
     raw = read_config(folder, family) if folder else Config(preset.config, preset.title)
-    config = decoder_config(family, raw, options.max_len, options.logits)
+    config = decoder_config(family, raw, options.max_len, options.logits, options.max_call)
     scheme = Scheme.of(options).for_model(config.tied_embedding)
     if options.structure_only and 32 in (scheme.bits, scheme.embedding_bits, scheme.head_bits):
         raise RecipeError("--structure-only lists quantised weights alone: leave out --bits, --head … none")

@@ -310,7 +310,8 @@ def build_gguf(family: Family, options: ExportOptions, licence: str = "") -> Bui
     """The model of a GGUF file. Without options of quantisation, 4-bit blocks are taken over."""
     path = Path(options.source)
     reader = open_gguf(path)
-    config = decoder_config(family, read_config(reader, family, path.name), options.max_len, options.logits)
+    raw = read_config(reader, family, path.name)
+    config = decoder_config(family, raw, options.max_len, options.logits, options.max_call)
     asked = any(
         getattr(options, name) is not None for name in ("bits", "group", "symmetric", "embedding_bits", "head_bits")
     )

@@ -156,7 +156,9 @@ def windows_of_kinds(kinds: list[str], window: int) -> Iterator[int]:
         yield window if kind == "sliding_attention" else 0
 
 
-def decoder_config(family: Family, config: Config, max_len: int | None, logits: str | None) -> DecoderConfig:
+def decoder_config(
+    family: Family, config: Config, max_len: int | None, logits: str | None, max_call: int | None = None
+) -> DecoderConfig:
     """Our geometry of a config.json. max_len None: 2048, or what the model was trained for if that is less."""
     for field, allowed in PLAIN_FIELDS.items():
         config.only(field, *allowed)
@@ -175,6 +177,7 @@ def decoder_config(family: Family, config: Config, max_len: int | None, logits: 
         "norm_eps": config.get("rms_norm_eps"),
         "tied_embedding": config.get("tie_word_embeddings", family.tied),
         "max_len": max_len or min(2048, trained),
+        "max_call": max_call,
         "logits": logits or "last",
     }
     try:
@@ -252,7 +255,7 @@ def build_folder(family: Family, options: ExportOptions, licence: str = "") -> B
     """The model of a Hugging Face folder with the chosen scheme (default: int4 affine by 32, embedding int8)."""
     folder = Path(options.source)
     raw = read_config(folder, family)
-    config = decoder_config(family, raw, options.max_len, options.logits)
+    config = decoder_config(family, raw, options.max_len, options.logits, options.max_call)
     scheme = Scheme.of(options).for_model(config.tied_embedding)
     return text_model(
         config,
