@@ -63,18 +63,20 @@ class HeadNormed(nn.Module):
         return self.norm(y.view(1, y.shape[1], -1, self.norm.weight.shape[0])).flatten(2)
 
 
+EVERY = [Run(tier="baseline"), Run(), *WIDE, *HALF, Run("cpu")]
+
+
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "d", "length", "window", "quantised", "norms"),
+    ("heads", "kv_heads", "d", "length", "window", "quantised", "norms", "runs"),
     [
-        (9, 3, 64, 160, 0, True, False),
-        (4, 2, 128, 64, 0, True, True),
-        (7, 1, 64, 301, 0, False, True),
-        (8, 1, 96, 77, 30, False, False),
-        (4, 1, 256, 300, 100, True, True),
-        (2, 2, 80, 65, 0, False, False),
+        (9, 3, 64, 160, 0, True, False, EVERY),
+        (4, 2, 128, 64, 0, True, True, [WIDE[0], *HALF, Run("cpu")]),
+        (7, 1, 96, 301, 100, False, False, [WIDE[1], Run(tier="baseline")]),
+        (4, 1, 256, 300, 0, False, True, [WIDE[0], Run()]),
+        (2, 2, 80, 65, 30, False, False, [WIDE[1]]),
     ],
 )
-def test_cached_layer(tmp_path, heads, kv_heads, d, length, window, quantised, norms):
+def test_cached_layer(tmp_path, heads, kv_heads, d, length, window, quantised, norms, runs):
     """Prefill, decode over the border of a part, chunks, the last position; decoding takes 5 dispatches a layer."""
     torch.manual_seed(1)
     model = Cached(heads, kv_heads, d, length, window).eval()
@@ -93,7 +95,6 @@ def test_cached_layer(tmp_path, heads, kv_heads, d, length, window, quantised, n
     program = lower(model, (torch.randn(1, 5, 64), torch.tensor([0])), dims, WebGPUPartitioner())
     path = tmp_path / "model.pte"
     path.write_bytes(program.buffer)
-    runs = [Run(tier="baseline"), Run(), *WIDE, *HALF, Run("cpu")]
     sessions = [run.session(path) for run in runs]
     start = 0
     for s in [7, 1, 1, 33, 1, length - 44, 1]:

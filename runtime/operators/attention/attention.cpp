@@ -62,7 +62,8 @@ WideDecode wideDecode(const WideProblem& p) {
   w.vectors_of_lane = int(vectors / lanes);
   // queries and sums stay in registers
   if (2 * 4 * halves * p.group * w.vectors_of_lane > 144) return w;
-  w.ahead = w.vectors_of_lane <= 2 ? 4 : 1;
+  // small subgroups are software, whose compilers take seconds for long kernels
+  w.ahead = w.vectors_of_lane > 2 ? 1 : p.subgroup <= 8 ? 2 : 4;
   w.invocations = int(std::min<int64_t>(256, p.max_invocations));
   const int64_t subgroups = w.invocations / p.subgroup, small = 8 * p.group * subgroups;
   const auto sums = [&](int64_t heads) { return 4 * subgroups * heads * p.head_dim; };

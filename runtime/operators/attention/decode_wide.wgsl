@@ -254,11 +254,13 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   }
 #endfor
 #endif
-#for g 0 GROUP
-  if (li == ${g}u) {
-    var length = 0.0;
-    for (var s = 0u; s < subgroups; s++) { length += lengths[${g}u * kSubgroups + s]; }
-    partial_ml[(kv * ${GROUP}u + ${g}u) * params.parts + wid.y] = vec2f(m${g}, length);
-  }
+  var top = m0;
+#for g 1 GROUP
+  top = select(top, m${g}, li == ${g}u);
 #endfor
+  if (li < ${GROUP}u) {
+    var length = 0.0;
+    for (var s = 0u; s < subgroups; s++) { length += lengths[li * kSubgroups + s]; }
+    partial_ml[(kv * ${GROUP}u + li) * params.parts + wid.y] = vec2f(top, length);
+  }
 }

@@ -34,7 +34,8 @@ GemvSize gemvSize(const Problem& p) {
 
 namespace {
 
-constexpr int64_t kMaxIterations = 16;  // unrolled
+/// Of a team, unrolled. Where subgroups are small (software, in tests), compilers take seconds for long kernels.
+int64_t maxIterations(int lanes) { return lanes <= 8 ? 4 : 16; }
 
 /// s, t, blocks, ahead, paired. Measured on an H200 with the shapes of a model of 1 billion parameters; see
 /// docs/architecture.md for what decides: enough workgroups for all processors, enough loads in flight in each.
@@ -88,7 +89,8 @@ GemvShape gemvShape(const GemvProblem& p) {
   do {
     ++g.chunks;
     g.iterations = int(ceilTo(share, g.chunks));
-  } while (g.iterations > 1 && (g.iterations > kMaxIterations || gemvWorkgroupBytes(p, g) > p.max_workgroup_bytes));
+  } while (g.iterations > 1 &&
+           (g.iterations > maxIterations(g.lanes) || gemvWorkgroupBytes(p, g) > p.max_workgroup_bytes));
   g.chunks = int(ceilTo(share, g.iterations));
   g.ahead = std::min(g.ahead, g.iterations);
   return g;
