@@ -26,10 +26,12 @@ __all__ = ["GeneratedToken", "Generation", "Message", "Prompt", "TextGenerator"]
 
 @dataclass(frozen=True)
 class GeneratedToken:
-    """`text` is what became certain with this token; may be empty while a character or stop string is incomplete."""
+    """`text` is what became certain with this token; may be empty while a character or stop string is incomplete.
+    logprob: natural logarithm of the probability that the model gave it (before any filter), with logprobs=True."""
 
     id: int
     text: str
+    logprob: float | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Generation:
     reused_tokens: int  # of the prompt, found in the cache
     prefill_seconds: float
     decode_seconds: float
+    logprobs: list[float] | None = None  # of ids, with logprobs=True
 
 
 @dataclass(frozen=True)
@@ -175,19 +178,21 @@ class TextGenerator:
         stop: str | Sequence[str] = (),
         tools: Sequence[Mapping[str, Any]] | None = None,
         template_options: Mapping[str, Any] | None = None,
+        logprobs: bool = False,
     ) -> Generator[GeneratedToken, None, Generation]:
         """Yields token by token; leaving the loop ends the generation. The iterator's return value is the Generation.
 
         max_tokens: default up to the end of the context. temperature 0 is greedy. seed: same seed, same tokens. stop:
         generation ends before the first of these strings, which are not part of the text. tools, template_options: what
-        the chat template gets beside messages, see TextModel.encode. Raises InvalidArgumentError
+        the chat template gets beside messages, see TextModel.encode. logprobs: with every token the logarithm of its
+        probability by the model. Raises InvalidArgumentError
         that names the option, LimitExceededError for a prompt longer than the context."""
         # checked here and not at the first next()
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
         if max_tokens is not None:
             _check("max_tokens", max_tokens, 1, 2**31 - 1, whole=True)
         stops = [stop] if isinstance(stop, str) else list(stop)
-        options = vars(sampling) | {"stop_tokens": sorted(self.end_ids)}
+        options = vars(sampling) | {"stop_tokens": sorted(self.end_ids), "logprobs": logprobs}
         if max_tokens is not None:
             options["max_tokens"] = max_tokens
         return self._steps(
@@ -199,12 +204,16 @@ class TextGenerator:
     ) -> Generator[GeneratedToken, None, Generation]:
         reused = self._native.begin(ids, **options)
         began = prefilled = time.perf_counter()
+        logprobs: list[float] | None = [] if options["logprobs"] else None
         try:
-            while (token := self._native.next()) is not None:
+            while (drawn := self._native.next()) is not None:
+                token, logprob = drawn
                 if not out.ids:
                     prefilled = time.perf_counter()
                 piece = out.take(token, self._native.finish_reason)
-                yield GeneratedToken(token, piece)
+                if logprobs is not None:
+                    logprobs.append(logprob)
+                yield GeneratedToken(token, piece, logprob if options["logprobs"] else None)
                 if out.reason:
                     break
         except _Aborted:
@@ -219,6 +228,7 @@ class TextGenerator:
             reused_tokens=reused,
             prefill_seconds=prefilled - began,
             decode_seconds=time.perf_counter() - prefilled,
+            logprobs=logprobs,
         )
 
 

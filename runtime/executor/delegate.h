@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/core/data_source.h"
+#include "runtime/core/sampling_options.h"
 #include "runtime/core/task.h"
 #include "runtime/core/tensor.h"
 #include "runtime/graph/graph.h"
@@ -97,6 +98,8 @@ struct StepRequest {
 };
 struct StepResult {
   int32_t token = -1;
+  /// Natural logarithm of the probability that the model gives it, where setSampling has asked for it.
+  float log_probability = 0;
 };
 
 class Delegate {
@@ -112,6 +115,11 @@ class Delegate {
                                const ExecuteOptions& options) = 0;
   /// How many steps may be in flight; 0: this delegate has none, and submitStep fails.
   virtual int maxSteps() const { return 0; }
+  /// How the steps from now on choose; not while some are in flight. history: the tokens that the repetition penalty
+  /// applies to, the prompt to come included. unsupported_operator: greedy steps without log probabilities only.
+  virtual Status setSampling(const SamplingOptions&, bool /*log_probabilities*/, std::span<const int32_t> /*history*/) {
+    return {Code::unsupported_operator, "this delegate has no steps"};
+  }
   /// Starts a step. invalid_argument: maxSteps() are in flight, or there is no step before to continue.
   virtual Status submitStep(const StepRequest&) { return {Code::unsupported_operator, "this delegate has no steps"}; }
   /// The result of the oldest step in flight. One call at a time.

@@ -1,11 +1,13 @@
 #include "runtime/llm/generator.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace etwgpu {
 namespace {
 
-constexpr int64_t kChunk = 512;
+constexpr int64_t kLeastChunk = 64;
+constexpr auto kChunkTime = std::chrono::milliseconds(60);
 // A step that takes longer keeps the GPU busy with one more waiting behind it.
 constexpr auto kLongStep = std::chrono::milliseconds(8);
 
@@ -82,6 +84,8 @@ Result<int64_t> Generator::begin(std::vector<int32_t> ids, GenerateOptions optio
   options_ = std::move(options);
   sampler_ = Sampler(options_.sampling);
   limit_ = std::min(options_.max_tokens, capacity_ - int64_t(ids.size()) + 1);
+  pipelined_ = delegate_.maxSteps() > 0 &&
+               delegate_.setSampling(options_.sampling, options_.log_probabilities, ids).ok();
   prompt_.assign(ids.begin() + ptrdiff_t(same), ids.end());
   submitted_ = delivered_ = 0;
   last_ = -1;
@@ -93,8 +97,9 @@ Result<int64_t> Generator::begin(std::vector<int32_t> ids, GenerateOptions optio
 Task<Result<std::optional<GeneratedToken>>> Generator::next() {
   if (reason_ == FinishReason::none && aborted_) reason_ = FinishReason::aborted;
   if (reason_ != FinishReason::none) co_return std::optional<GeneratedToken>();
-  Task<Result<int32_t>> task = delivered_ == 0 ? runPrompt() : nextToken();
-  ETWGPU_CO_ASSIGN(const int32_t token, co_await task);
+  Task<Result<StepResult>> task = delivered_ == 0 ? runPrompt() : nextToken();
+  ETWGPU_CO_ASSIGN(const StepResult result, co_await task);
+  const int32_t token = result.token;
   if (token < 0) {  // aborted within the prompt
     reason_ = FinishReason::aborted;
     co_return std::optional<GeneratedToken>();
@@ -106,7 +111,7 @@ Task<Result<std::optional<GeneratedToken>>> Generator::next() {
   } else if (delivered_ == limit_) {
     reason_ = FinishReason::length;
   }
-  co_return std::optional(GeneratedToken{token});
+  co_return std::optional(GeneratedToken{token, options_.log_probabilities ? result.log_probability : NAN});
 }
 
 Task<Status> Generator::end() {
@@ -120,29 +125,42 @@ Task<Status> Generator::end() {
 }
 
 size_t Generator::chunkSize() const {
-  return size_t(std::clamp<int64_t>(options_.chunk > 0 ? options_.chunk : kChunk, 1, max_step_));
+  return size_t(std::clamp<int64_t>(options_.chunk > 0 ? options_.chunk : chunk_, 1, max_step_));
+}
+
+/// An abort waits for a chunk, and every chunk costs a gap between two submits and, if it is short, matrix products that
+/// do not fill the GPU.
+void Generator::learnChunk(int64_t tokens, std::chrono::steady_clock::duration took) {
+  if (tokens < kLeastChunk) return;  // says little
+  const double faster = std::chrono::duration<double>(kChunkTime) / took;
+  const int64_t fitting = int64_t(double(tokens) * std::clamp(faster, 0.25, 4.0)) / kLeastChunk * kLeastChunk;
+  // a short chunk of a fast device does not speak against longer ones
+  chunk_ = std::clamp(faster > 1 ? std::max(fitting, chunk_) : fitting, kLeastChunk, std::max(max_step_, kLeastChunk));
 }
 
 /// The first token; -1: aborted.
-Task<Result<int32_t>> Generator::runPrompt() {
+Task<Result<StepResult>> Generator::runPrompt() {
   const std::span<const int32_t> ids(prompt_);
   for (size_t done = 0;;) {
     const size_t n = std::min(chunkSize(), ids.size() - done);
     const bool last = done + n == ids.size();
     const auto part = ids.subspan(done, n);
-    Task<Result<int32_t>> task = pipelined() ? stepAndRead(part, last) : step(part, last);
-    ETWGPU_CO_ASSIGN(const int32_t token, co_await task);
+    const auto began = std::chrono::steady_clock::now();
+    Task<Result<StepResult>> task = pipelined_ ? stepAndRead(part, last) : step(part, last);
+    ETWGPU_CO_ASSIGN(const StepResult token, co_await task);
     done += n;
+    const auto now = std::chrono::steady_clock::now();
+    learnChunk(int64_t(n), now - began);
     if (last) {
-      delivered_at_ = std::chrono::steady_clock::now();
+      delivered_at_ = now;
       co_return token;
     }
-    if (!pipelined() && pause_) co_await pause_();
-    if (aborted_) co_return -1;
+    if (!pipelined_ && pause_) co_await pause_();
+    if (aborted_) co_return StepResult();
   }
 }
 
-Task<Result<int32_t>> Generator::stepAndRead(std::span<const int32_t> ids, bool choose) {
+Task<Result<StepResult>> Generator::stepAndRead(std::span<const int32_t> ids, bool choose) {
   if (profile_) profile_->clear();
   if (Status s = delegate_.submitStep({ids, position(), choose}); !s.ok()) co_return s;
   if (choose) {
@@ -153,7 +171,7 @@ Task<Result<int32_t>> Generator::stepAndRead(std::span<const int32_t> ids, bool 
   if (!result.ok()) co_return result.status();
   if (profile_) *profile_ = delegate_.lastProfile();
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
-  co_return (*result).token;
+  co_return *result;
 }
 
 /// Starts steps until enough are in flight.
@@ -171,17 +189,17 @@ Status Generator::fillPipeline() {
   return {};
 }
 
-Task<Result<int32_t>> Generator::nextToken() {
-  if (!pipelined()) {
+Task<Result<StepResult>> Generator::nextToken() {
+  if (!pipelined_) {
     if (pause_) co_await pause_();
-    if (aborted_) co_return -1;
-    Task<Result<int32_t>> task = step(std::span(&last_, 1), true);
+    if (aborted_) co_return StepResult();
+    Task<Result<StepResult>> task = step(std::span(&last_, 1), true);
     auto result = co_await task;
     co_return result;
   }
   if (profile_) profile_->clear();
   if (Status s = fillPipeline(); !s.ok()) co_return s;
-  if (delegate_.stepsInFlight() == 0) co_return -1;
+  if (delegate_.stepsInFlight() == 0) co_return StepResult();
   const auto result = co_await delegate_.readStep();
   if (!result.ok()) co_return result.status();
   if (profile_) *profile_ = delegate_.lastProfile();
@@ -189,10 +207,10 @@ Task<Result<int32_t>> Generator::nextToken() {
   const auto now = std::chrono::steady_clock::now();
   depth_ = now - delivered_at_ > kLongStep ? std::max(depth_ - 1, 2) : std::min(depth_ + 1, 4);
   delivered_at_ = now;
-  co_return (*result).token;
+  co_return *result;
 }
 
-Task<Result<int32_t>> Generator::step(std::span<const int32_t> ids, bool want_token) {
+Task<Result<StepResult>> Generator::step(std::span<const int32_t> ids, bool want_token) {
   ids_.assign(ids.begin(), ids.end());
   start_ = position();
   const int64_t n = int64_t(ids.size());
@@ -203,7 +221,7 @@ Task<Result<int32_t>> Generator::step(std::span<const int32_t> ids, bool want_to
       DType::f32, all_positions_ ? Sizes{1, n, vocabulary_} : Sizes{1, vocabulary_}, logits_.data(), {}, nullptr};
   ExecuteOptions options;
   // A chunk whose token nobody wants still has to run; its argmax is the cheapest output.
-  const bool on_device = sampler_.options().greedy() || !want_token;
+  const bool on_device = (options_.sampling.greedy() && !options_.log_probabilities) || !want_token;
   if (on_device) {
     options.argmax_output = 0;
     options.ids = &chosen_;
@@ -215,10 +233,12 @@ Task<Result<int32_t>> Generator::step(std::span<const int32_t> ids, bool want_to
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
   if (on_device) {
     if (chosen_.empty()) co_return Status(Code::internal, "argmax gave no token");
-    co_return chosen_.back();
+    co_return StepResult{chosen_.back()};
   }
   const size_t last_row = all_positions_ ? size_t((n - 1) * vocabulary_) : 0;
-  co_return sampler_.sample(std::span(logits_).subspan(last_row, size_t(vocabulary_)), tokens_);
+  const auto row = std::span<const float>(logits_).subspan(last_row, size_t(vocabulary_));
+  const int32_t token = sampler_.sample(row, tokens_);
+  co_return StepResult{token, options_.log_probabilities ? logProbability(row, token) : 0};
 }
 
 }  // namespace etwgpu

@@ -18,9 +18,11 @@ namespace etwgpu {
 struct GenerateOptions {
   int64_t max_tokens = INT64_MAX;
   /// Tokens that end it; they are delivered.
-  std::vector<int32_t> stop_tokens;
-  SamplingOptions sampling;
-  /// Most tokens of the prompt that run between two looks at abort(); 0: chosen by the device's speed.
+  std::vector<int32_t> stop_tokens = {};
+  SamplingOptions sampling = {};
+  bool log_probabilities = false;  // of each token; costs a greedy token a little
+  /// Most tokens of the prompt that run between two looks at abort(); 0: as many as take about 60 ms, as far as that is
+  /// known from the chunks before.
   int64_t chunk = 0;
 };
 /// Why a generation has ended: a stop token, max_tokens or the end of the context, or abort().
@@ -28,6 +30,8 @@ enum class FinishReason : uint8_t { none, stop, length, aborted };
 
 struct GeneratedToken {
   int32_t id;
+  /// Natural logarithm of the probability that the model gives it, before any filter; NaN unless asked for.
+  float log_probability;
 };
 
 /// Runs one method and owns nothing of it: the delegate must outlive the generator. One call at a time.
@@ -77,13 +81,13 @@ class Generator {
  private:
   Generator(Delegate& delegate) : delegate_(delegate) {}
   Status checkTokens(std::span<const int32_t> ids) const;
-  Task<Result<int32_t>> step(std::span<const int32_t> ids, bool want_token);
-  bool pipelined() const { return delegate_.maxSteps() > 0 && options_.sampling.greedy(); }
+  Task<Result<StepResult>> step(std::span<const int32_t> ids, bool want_token);
   size_t chunkSize() const;
-  Task<Result<int32_t>> runPrompt();
-  Task<Result<int32_t>> stepAndRead(std::span<const int32_t> ids, bool choose);
+  void learnChunk(int64_t tokens, std::chrono::steady_clock::duration took);
+  Task<Result<StepResult>> runPrompt();
+  Task<Result<StepResult>> stepAndRead(std::span<const int32_t> ids, bool choose);
   Status fillPipeline();
-  Task<Result<int32_t>> nextToken();
+  Task<Result<StepResult>> nextToken();
 
   Delegate& delegate_;
   Sampler sampler_{SamplingOptions{}};
@@ -100,8 +104,10 @@ class Generator {
   int64_t submitted_ = 0;        // tokens that were asked for
   int64_t delivered_ = 0;
   int32_t last_ = -1;  // the token delivered last, which is not in the cache
+  bool pipelined_ = false;
   bool aborted_ = false;
   FinishReason reason_ = FinishReason::none;
+  int64_t chunk_ = 512;  // of prompts, where the caller names none
   // How many steps are worth being in flight: few where a step takes long, since a stop loses them.
   int depth_ = 4;
   std::chrono::steady_clock::time_point delivered_at_;

@@ -1,7 +1,9 @@
 #include "runtime/llm/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <functional>
 
 namespace etwgpu {
 
@@ -13,59 +15,87 @@ int32_t argmax(std::span<const float> logits) {
   return best;
 }
 
-// SplitMix64 (Steele, Lea, Flood 2014): one addition and a mix, the same on every device.
-double Sampler::uniform() {
-  uint64_t z = (state_ += 0x9e3779b97f4a7c15);
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-  z = (z ^ z >> 27) * 0x94d049bb133111eb;
-  return double((z ^ z >> 31) >> 11) * 0x1p-53;
+float logProbability(std::span<const float> logits, int32_t token) {
+  float top = -INFINITY;
+  for (const float l : logits) top = l > top ? l : top;
+  double sum = 0;
+  for (const float l : logits) sum += std::isnan(l) ? 0.0 : std::exp(double(l) - top);
+  return float(double(logits[size_t(token)]) - top - std::log(sum));
 }
 
 int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> history) {
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (!std::isnan(logits[i])) candidates_.emplace_back(logits[i], int32_t(i));
+    if (!std::isnan(logits[i])) candidates_.push_back({std::clamp(logits[i], -3e38f, 3e38f), int32_t(i)});
   }
   if (candidates_.empty()) return 0;
-  if (options_.repetition_penalty != 1) {
-    std::vector<int32_t> seen(history.begin(), history.end());
-    std::sort(seen.begin(), seen.end());
-    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-    for (auto& [logit, id] : candidates_) {
-      if (!std::binary_search(seen.begin(), seen.end(), id)) continue;
-      logit = logit > 0 ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
-    }
+  if (options_.repetition_penalty != 1) penalise(history);
+  float top = candidates_[0].logit;
+  for (const Candidate& c : candidates_) top = std::max(top, c.logit);
+  if (options_.temperature > 0) {
+    if (options_.top_k > 0) keepTopK();
+    if (options_.min_p > 0) keepMinP(top);
+    if (options_.top_p < 1) keepTopP(top);
   }
-  const auto better = [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first > b.first : a.second < b.second;
-  };
-  if (options_.temperature <= 0) return std::min_element(candidates_.begin(), candidates_.end(), better)->second;
+  return draw(top, uint32_t(history.size()));
+}
 
-  size_t kept = candidates_.size();
-  if (options_.top_k > 0) kept = std::min(kept, size_t(options_.top_k));
-  std::partial_sort(candidates_.begin(), candidates_.begin() + ptrdiff_t(kept), candidates_.end(), better);
-  candidates_.resize(kept);
-  const float top = candidates_.front().first;
+void Sampler::penalise(std::span<const int32_t> history) {
+  seen_.assign(history.begin(), history.end());
+  std::sort(seen_.begin(), seen_.end());
+  for (Candidate& c : candidates_) {
+    if (!std::binary_search(seen_.begin(), seen_.end(), c.id)) continue;
+    c.logit = c.logit > 0 ? c.logit / options_.repetition_penalty : c.logit * options_.repetition_penalty;
+  }
+}
+
+void Sampler::keepTopK() {
+  if (size_t(options_.top_k) >= candidates_.size()) return;
+  keys_.clear();
+  for (const Candidate& c : candidates_) keys_.push_back(samplingKey(c.logit));
+  const auto kth = keys_.begin() + (options_.top_k - 1);
+  std::nth_element(keys_.begin(), kth, keys_.end(), std::greater());
+  std::erase_if(candidates_, [least = *kth](const Candidate& c) { return samplingKey(c.logit) < least; });
+}
+
+void Sampler::keepMinP(float top) {
+  const float least = top + options_.temperature * std::log(options_.min_p);
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.logit < least; });
+}
+
+void Sampler::keepTopP(float top) {
+  const auto weight = [&](float logit) { return std::exp(double(logit - top) / options_.temperature); };
   double sum = 0;
-  for (auto& [logit, id] : candidates_) {
-    logit = std::exp((logit - top) / options_.temperature);  // now the probability, relative to the best
-    sum += logit;
-  }
-  while (candidates_.size() > 1 && candidates_.back().first < options_.min_p) {
-    sum -= candidates_.back().first;
-    candidates_.pop_back();
-  }
+  for (const Candidate& c : candidates_) sum += weight(c.logit);
+  std::vector<Candidate> sorted = candidates_;
+  std::sort(sorted.begin(), sorted.end(), [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
   double nucleus = 0;
   size_t count = 0;
-  while (count < candidates_.size() && (count == 0 || nucleus < double(options_.top_p) * sum))
-    nucleus += candidates_[count++].first;
+  while (count < sorted.size() && (count == 0 || nucleus < double(options_.top_p) * sum))
+    nucleus += weight(sorted[count++].logit);
+  const uint32_t least = samplingKey(sorted[count - 1].logit);
+  std::erase_if(candidates_, [least](const Candidate& c) { return samplingKey(c.logit) < least; });
+}
 
-  double target = uniform() * nucleus;
-  for (size_t i = 0; i < count; ++i) {
-    target -= candidates_[i].first;
-    if (target < 0) return candidates_[i].second;
+/// The candidate with the largest log(p) - log(E); the lowest on a tie.
+int32_t Sampler::draw(float top, uint32_t position) const {
+  float best = -INFINITY;
+  int32_t chosen = candidates_[0].id;
+  for (const Candidate& c : candidates_) {
+    float score = c.logit;
+    if (options_.temperature > 0) {
+      score = (c.logit - top) / options_.temperature;
+      const uint32_t bits = samplingBits(options_.seed, position, uint32_t(c.id));
+      // E >= u >= 2^-(leading zeros + 1): most cannot win, and need no logarithm
+      if (score + 0.6931472f * float(std::countl_zero(bits) + 1) < best) continue;
+      score -= std::log(samplingExponential(bits));
+    }
+    if (score > best) {
+      best = score;
+      chosen = c.id;
+    }
   }
-  return candidates_[count - 1].second;
+  return chosen;
 }
 
 }  // namespace etwgpu

@@ -216,17 +216,17 @@ Task<Status> GpuDelegate::execute(std::span<const DelegateArg> inputs, std::span
 }
 
 /// Parameters and commands for these sizes.
-Status GpuDelegate::prepareCall(std::span<const DelegateArg> inputs, int argmax_output) {
+Status GpuDelegate::prepareCall(std::span<const DelegateArg> inputs, int mode) {
   std::vector<int64_t> symbols;
   ETWGPU_TRY(bindInputs(inputs, symbols));
-  if (symbols != symbols_ || values_.empty() || argmax_output != last_argmax_) {
-    last_argmax_ = -2;  // invalid until all of it has been rebuilt
+  if (symbols != symbols_ || values_.empty() || mode != last_mode_) {
+    last_mode_ = -2;  // invalid until all of it has been rebuilt
     symbols_ = std::move(symbols);
     values_.resize(plan_.graph.exprs.size());
     plan_.graph.exprs.evalAll(symbols_, values_);
     ETWGPU_TRY(checkInputs(inputs));
-    ETWGPU_TRY(rebuildCommands(argmax_output));
-    last_argmax_ = argmax_output;
+    ETWGPU_TRY(rebuildCommands(mode));
+    last_mode_ = mode;
     return {};
   }
   return checkInputs(inputs);
@@ -326,7 +326,7 @@ void GpuDelegate::flushUploads() {
   });
 }
 
-Status GpuDelegate::rebuildCommands(int argmax_output) {
+Status GpuDelegate::rebuildCommands(int mode) {
   commands_.clear();
   command_dispatch_.clear();
   for (const ParamSlot& p : params_) shadow_.setWord(p.offset, paramWord(values_[size_t(p.expr.index)]));
@@ -341,7 +341,8 @@ Status GpuDelegate::rebuildCommands(int argmax_output) {
     placeCopies(i);
     const PlannedDispatch& planned = plan_.dispatches[i];
     const DispatchCondition& when = planned.spec.when;
-    if (planned.only_argmax >= 0 && planned.only_argmax != argmax_output) continue;
+    if (planned.only_argmax >= 0 && planned.only_argmax != mode) continue;
+    if (planned.only_sample >= 0 && (mode < kSampleMode || (planned.only_sample & ~mode))) continue;
     if (when.expr.valid()) {
       const int64_t value = values_[size_t(when.expr.index)];
       if (value < when.min || value > when.max) continue;

@@ -26,6 +26,7 @@ class GpuDelegate final : public Delegate {
   Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
                        const ExecuteOptions& options) override;
   int maxSteps() const override;
+  Status setSampling(const SamplingOptions& options, bool log_probabilities, std::span<const int32_t> history) override;
   Status submitStep(const StepRequest& request) override;
   Task<Result<StepResult>> readStep() override;
   int stepsInFlight() const override { return ring_.inFlight(); }
@@ -34,6 +35,8 @@ class GpuDelegate final : public Delegate {
   std::vector<DispatchTime> lastProfile() const override { return profile_; }
 
  private:
+  /// What a call runs besides the graph: -1 nothing, the argmax of this output, or kSampleMode with its filters.
+  static constexpr int kSampleMode = 1 << 16;
   struct Dispatch {
     std::shared_ptr<Pipeline> pipeline;
     BindGroupHandle bind_group;
@@ -60,11 +63,11 @@ class GpuDelegate final : public Delegate {
 
   Status bindInputs(std::span<const DelegateArg> inputs, std::vector<int64_t>& symbols) const;
   Status checkInputs(std::span<const DelegateArg> inputs) const;
-  Status prepareCall(std::span<const DelegateArg> inputs, int argmax_output);
+  Status prepareCall(std::span<const DelegateArg> inputs, int mode);
   Status uploadInputs(std::span<const DelegateArg> inputs);
   Status prepareStep(const StepRequest& request);
   int stepDepth() const;
-  Status rebuildCommands(int argmax_output);
+  Status rebuildCommands(int mode);
   void flushUploads();
   Status describeOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options);
   void submit();
@@ -93,7 +96,7 @@ class GpuDelegate final : public Delegate {
 
   // of the last call; while the symbols stay the same, so do all sizes, parameters and commands
   std::vector<int64_t> symbols_, values_;
-  int last_argmax_ = -2;
+  int last_mode_ = -2;
   CommandList commands_;
   std::vector<int32_t> command_dispatch_;  // which dispatch a command is
   std::vector<ReadBack> read_backs_;
@@ -105,6 +108,7 @@ class GpuDelegate final : public Delegate {
   StepRing ring_;
   int64_t last_step_tokens_ = 0;  // of the last step; 0: none to continue
   std::vector<int64_t> step_ids_;
+  int step_mode_ = 0;
 
   bool profiling_ = false;
   QuerySetHandle queries_;

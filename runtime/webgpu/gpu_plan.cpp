@@ -5,6 +5,7 @@
 #include <set>
 
 #include "runtime/graph/fused_ops.h"
+#include "runtime/operators/sampling/sampling.h"
 #include "runtime/webgpu/gpu_storage.h"
 
 namespace etwgpu {
@@ -12,7 +13,6 @@ namespace {
 
 constexpr uint64_t kSmallInput = 16 << 10;
 constexpr size_t kMaxParams = 64;
-constexpr std::string_view kArgmax = "etwgpu.argmax";
 // Graphs with many outputs (a training step) have no use for an argmax of each.
 constexpr size_t kMaxArgmaxOutputs = 4;
 
@@ -29,6 +29,7 @@ class Planner {
     ETWGPU_TRY(checkKernels());
     findFeedback();
     addArgmaxNodes();
+    addSampleNode();
     for (size_t i = 0; i < plan_.graph.nodes.size(); ++i) ETWGPU_TRY(planNode(i, i >= nodes ? i - nodes : SIZE_MAX));
     placeInputs();
     ETWGPU_TRY(placeValues());
@@ -112,7 +113,36 @@ class Planner {
     }
   }
 
-  Status planNode(size_t index, size_t argmax_index) {
+  ValueId newWords(const char* name, int64_t count, ValueKind kind) {
+    Value v;
+    v.name = name;
+    v.dtype = DType::i32;
+    v.dims = {graph().exprs.constant(count)};
+    v.kind = kind;
+    return graph().newValue(std::move(v));
+  }
+
+  void addSampleNode() {
+    if (!plan_.feedback.present() || plan_.argmax.empty() || !findGpuKernel(kSample)) return;
+    const ValueId logits = graph().outputs[0].value, ids = plan_.feedback.ids, chosen = plan_.argmax[0].ids;
+    const int64_t vocabulary = graph().exprs.bounds(graph().value(logits).dims.back()).max;
+    PlannedSampling& s = plan_.sampling;
+    s.options = newWords("sample.options", kSampleOptionWords, ValueKind::input);
+    s.seen = newWords("sample.seen", (vocabulary + 31) / 32, ValueKind::intermediate);
+    s.result = newWords("sample.result", 2, ValueKind::intermediate);
+    placeInStepBuffer({s.seen});
+    placeInStepBuffer({s.result});
+    Node node;
+    node.op = kSample;
+    node.name = "sample";
+    node.args = {Arg(logits), Arg(plan_.feedback.start), Arg(IntArg{graph().value(ids).dims[1]}), Arg(s.options),
+                 Arg(s.seen)};
+    node.outputs = {chosen, s.result};
+    graph().nodes.push_back(std::move(node));
+  }
+
+  /// extra: which of the nodes that were added behind the model's it is; SIZE_MAX: one of the model's.
+  Status planNode(size_t index, size_t extra) {
     const Node& node = graph().nodes[index];
     if (node.op == kStateCopy) {
       const ValueId state = std::get<ValueId>(node.args[0]), value = std::get<ValueId>(node.args[1]);
@@ -127,16 +157,20 @@ class Planner {
       return Status(status.code(), format("node %s: %s", name.c_str(), status.message().c_str()));
     }
     for (const ValueId value : context.scratch) scratch_.push_back({value, int32_t(index)});
-    for (DispatchSpec& spec : context.dispatches) {
-      const int32_t only = argmax_index == SIZE_MAX ? -1 : plan_.argmax[argmax_index].output;
-      plan_.dispatches.push_back({std::move(spec), name, only});
+    for (size_t i = 0; i < context.dispatches.size(); ++i) {
+      PlannedDispatch d{std::move(context.dispatches[i]), name};
+      if (extra < plan_.argmax.size()) d.only_argmax = plan_.argmax[extra].output;
+      if (extra != SIZE_MAX && extra >= plan_.argmax.size()) d.only_sample = kSamplePasses[i];
+      plan_.dispatches.push_back(std::move(d));
     }
     return {};
   }
 
   void placeInputs() {
     plan_.input_offsets.assign(graph().values.size(), -1);
-    for (const GraphInput& input : graph().inputs) {
+    std::vector<GraphInput> inputs = graph().inputs;
+    if (plan_.sampling.present()) inputs.push_back({plan_.sampling.options});
+    for (const GraphInput& input : inputs) {
       if (input.value == kNoValue || plan_.input_offsets[size_t(input.value)] >= 0) continue;
       if (plan_.stepOffset(input.value) >= 0) continue;
       const uint64_t bytes = gpuBytes(graph(), input.value, options_.precision);

@@ -17,6 +17,7 @@ struct PlannedDispatch {
   DispatchSpec spec;
   std::string node;          // for messages and profiles
   int32_t only_argmax = -1;  // runs only in calls that ask for the argmax of this output
+  int8_t only_sample = -1;   // runs only in steps that draw their token with this filter (SampleFilter)
 };
 
 /// The optional argmax over the last dimension of an output.
@@ -31,6 +32,12 @@ struct PlannedFeedback {
   ValueId ids = kNoValue, start = kNoValue;
   bool last_row_only = false;  // logits [1, V]: after a call with any S, a call with S = 1 needs no upload
   bool present() const { return ids != kNoValue; }
+};
+
+/// Drawing the next token where the logits are, in graphs with feedback: values of etwgpu.sample.
+struct PlannedSampling {
+  ValueId options = kNoValue, seen = kNoValue, result = kNoValue;
+  bool present() const { return result != kNoValue; }
 };
 
 /// A state gets a new value: a copy between the dispatches, which needs no kernel.
@@ -49,6 +56,7 @@ struct GpuPlan {
   std::vector<int64_t> input_offsets;
   uint64_t input_bytes = 0;
   PlannedFeedback feedback;
+  PlannedSampling sampling;
   /// What the GPU itself keeps between calls (inputs that it feeds back): offsets in the step buffer, per value; -1:
   /// not one of them. Empty without feedback.
   std::vector<int64_t> step_offsets;

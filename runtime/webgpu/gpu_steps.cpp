@@ -1,13 +1,15 @@
 // Steps of a GpuDelegate: calls of a language model method in flight, one submit each. The GPU writes the token it has
 // chosen and its position over the inputs of the next call (PlannedFeedback); only copies of the tokens come back.
 #include <algorithm>
+#include <bit>
 
+#include "runtime/operators/sampling/sampling.h"
 #include "runtime/webgpu/gpu_delegate.h"
 
 namespace etwgpu {
 namespace {
 
-constexpr uint64_t kTokenBytes = 4;
+constexpr uint64_t kTokenBytes = 4, kDrawBytes = 8;
 
 }  // namespace
 
@@ -17,12 +19,33 @@ int GpuDelegate::stepDepth() const { return store_->device().capabilities().narr
 
 int GpuDelegate::maxSteps() const { return profiling_ ? std::min(ring_.depth(), 1) : ring_.depth(); }
 
+Status GpuDelegate::setSampling(const SamplingOptions& options, bool log_probabilities,
+                                std::span<const int32_t> history) {
+  if (stepsInFlight() > 0) return Status(Code::invalid_argument, "steps are in flight");
+  step_mode_ = 0;
+  if (options.greedy() && !log_probabilities) return {};
+  const PlannedSampling& s = plan_.sampling;
+  if (!s.present()) return Status(Code::unsupported_operator, "the graph's tokens cannot be drawn on the GPU");
+  step_mode_ = kSampleMode | sampleFilters(options);
+  const auto words = sampleOptions(options);
+  for (size_t i = 0; i < words.size(); ++i)
+    shadow_.setWord(size_t(plan_.input_offsets[size_t(s.options)]) + 4 * i, words[i]);
+  if (options.repetition_penalty == 1) return {};  // nobody looks
+  std::vector<uint32_t> seen(gpuBytes(plan_.graph, s.seen, Precision::f32) / 4);
+  for (const int32_t id : history) {
+    if (id >= 0 && size_t(id) / 32 < seen.size()) seen[size_t(id) / 32] |= uint32_t(1) << id % 32;
+  }
+  wg::QueueWriteBuffer(store_->device().queue(), step_.get(), uint64_t(plan_.stepOffset(s.seen)), seen.data(),
+                       seen.size() * 4);
+  return {};
+}
+
 Status GpuDelegate::prepareStep(const StepRequest& request) {
-  const int mode = request.choose ? 0 : -1;
+  const int mode = request.choose ? step_mode_ : -1;
   const bool continues = request.ids.empty();
   if (continues && last_step_tokens_ != 1 && !(last_step_tokens_ > 1 && plan_.feedback.last_row_only))
     return Status(Code::invalid_argument, "there is no step to continue");
-  if (continues && last_step_tokens_ == 1 && mode == last_argmax_) return {};
+  if (continues && last_step_tokens_ == 1 && mode == last_mode_) return {};
   const int64_t tokens = continues ? 1 : int64_t(request.ids.size());
   step_ids_.assign(request.ids.begin(), request.ids.end());
   int64_t start = request.start;
@@ -50,22 +73,29 @@ Status GpuDelegate::submitStep(const StepRequest& request) {
   const uint64_t row = plan_.feedback.last_row_only ? 0 : uint64_t(last_step_tokens_ - 1);
   if (!request.choose) last_step_tokens_ = 0;
   // Where nobody wants the token its old value is read: that the step is done is worth knowing.
-  const uint64_t from = uint64_t(plan_.stepOffset(plan_.feedback.ids)) + row * kTokenBytes;
-  wg::CommandEncoderCopyBufferToBuffer(encoder.get(), step_.get(), from, ring_.target(), 0, kTokenBytes);
+  uint64_t from = uint64_t(plan_.stepOffset(plan_.feedback.ids)) + row * kTokenBytes, bytes = kTokenBytes;
+  if (step_mode_ >= kSampleMode) {
+    from = uint64_t(plan_.stepOffset(plan_.sampling.result));
+    bytes = kDrawBytes;
+  }
+  wg::CommandEncoderCopyBufferToBuffer(encoder.get(), step_.get(), from, ring_.target(), 0, bytes);
   const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
   const WGPUCommandBuffer list = commands.get();
   wg::QueueSubmit(device.queue(), 1, &list);
-  ring_.submitted(kTokenBytes);
+  ring_.submitted(bytes);
   stats_.dispatches = int(commands_.size());
   stats_.submits = 1;
-  stats_.read_back_bytes = kTokenBytes;
+  stats_.read_back_bytes = bytes;
   return {};
 }
 
 Task<Result<StepResult>> GpuDelegate::readStep() {
   Device& device = store_->device();
   StepResult result;
-  if (Status s = co_await ring_.read(device, &result.token, kTokenBytes); !s.ok()) {
+  uint32_t words[2] = {};
+  const Status read = co_await ring_.read(device, words, step_mode_ >= kSampleMode ? kDrawBytes : kTokenBytes);
+  result = {int32_t(words[0]), std::bit_cast<float>(words[1])};
+  if (Status s = read; !s.ok()) {
     last_step_tokens_ = 0;
     co_return s;
   }

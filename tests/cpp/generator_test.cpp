@@ -208,7 +208,7 @@ TEST(Generator, ErrorsEndItAndLeaveNothingInFlight) {
   EXPECT_TRUE(finish(g->next()).ok());
   EXPECT_TRUE(finish(g->next()).ok());
   EXPECT_EQ(finish(g->next()).status().code(), Code::device_lost);
-  finish(g->end());
+  EXPECT_TRUE(finish(g->end()).ok());
   EXPECT_EQ(d.stepsInFlight(), 0);
 }
 

@@ -132,6 +132,20 @@ def test_sampling(model):
     assert len(set(run(**VARIED))) == 30 > len(set(greedy))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.5, "seed": 3}, VARIED], ids=["greedy", "sampled", "varied"])
+def test_logprobs_are_those_of_the_models_softmax(folder, device, options):
+    ids = [11, 12, 13]
+    with TextGenerator(folder, device, activations="exact") as model:
+        result = model.generate(ids, max_tokens=6, logprobs=True, **options)
+        assert model.generate(ids, max_tokens=6, **options).logprobs is None
+    session = runtime.load(folder / "model.pte", "cpu", activations="exact")
+    for i, (token, logprob) in enumerate(zip(result.ids, result.logprobs, strict=True)):
+        all_ids = np.array([ids + result.ids[:i]], np.int64)
+        logits = session.forward(all_ids, np.array([0], np.int64))[0][0].astype(np.float64)
+        assert logprob == pytest.approx(logits[token] - np.logaddexp.reduce(logits), abs=1e-3)
+
+
 def test_ends(model):
     whole = model.generate(PROMPT, **VARIED, max_tokens=6)
     words = whole.text.split()

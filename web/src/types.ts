@@ -120,6 +120,8 @@ export interface GenerateOptions {
   repetitionPenalty?: number;
   /** Same seed, same tokens. Default: 0. */
   seed?: number;
+  /** With every token the natural logarithm of the probability that the model gave it, before any filter. */
+  logprobs?: boolean;
   /** Generation ends before the first of these; they are not part of the text. */
   stop?: string | string[];
   /** JSON schemas of functions, for chat templates that know tools. */
@@ -135,12 +137,16 @@ export interface GeneratedToken {
   id: number;
   /** What became certain with this token; may be empty while a character or a stop string is incomplete. */
   text: string;
+  /** With `logprobs`. */
+  logprob?: number;
 }
 
 export interface GenerateResult {
   text: string;
   /** With the end-of-text token, if that came. */
   tokenIds: number[];
+  /** Of tokenIds, with `logprobs`. */
+  logprobs?: number[];
   /** `length`: maxTokens or the end of the context. */
   finishReason: 'stop' | 'length' | 'aborted';
   timings: {

@@ -23,7 +23,7 @@ class Counter implements TokenSource {
           ? 'length'
           : '';
       this.delivered.push(token);
-      if (!onToken(token, reason)) return { reused: 0, reason };
+      if (!onToken(token, reason, -token)) return { reused: 0, reason };
       expect(reason).toBe(''); // false was due
     }
   }
@@ -65,6 +65,16 @@ describe('Conversation', () => {
     await conversation.generate(prompt(1), { maxTokens: 1 }, never, () => undefined);
     expect(source.requests[0]).toMatchObject({ temperature: 0.5, seed: 7, maxTokens: 1, stopTokens: [99], chunk: 7 });
     expect(source.requests[1]).toMatchObject({ temperature: 0, topP: 1, repetitionPenalty: 1 });
+  });
+
+  it('gives the logarithms of probabilities where asked to', async () => {
+    const { conversation } = setUp();
+    const seen: (number | undefined)[] = [];
+    const options = { maxTokens: 2, logprobs: true };
+    const result = await conversation.generate(prompt(1), options, never, (t) => seen.push(t.logprob));
+    expect(result.logprobs).toEqual([-2, -3]);
+    expect(seen).toEqual([-2, -3]);
+    expect(await conversation.generate(prompt(1), { maxTokens: 2 }, never, () => undefined)).not.toHaveProperty('logprobs');
   });
 
   it('tells the module of an abort, and ends where it does', async () => {

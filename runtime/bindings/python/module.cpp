@@ -367,9 +367,10 @@ class NativeGenerator {
         max_tokens, std::move(stop_tokens), {temperature, top_k, top_p, min_p, repetition_penalty, seed}, chunk};
     return unwrap(generator_->begin(std::move(ids), std::move(options)));
   }
-  std::optional<int32_t> next() {
+  /// (id, log probability), or None at the end.
+  nb::object next() {
     const auto token = unwrap(session_.exclusive([&] { return generator_->next(); }));
-    return token ? std::optional(token->id) : std::nullopt;
+    return token ? nb::make_tuple(token->id, token->log_probability) : nb::none();
   }
   void end() {
     if (session_.closed()) return;  // with it went what was in flight
@@ -438,7 +439,8 @@ NB_MODULE(_native, m) {
       .def(nb::init<NativeSession&, const std::string&>(), "session"_a, "method"_a = "forward", nb::keep_alive<1, 2>())
       .def("begin", &NativeGenerator::begin, "ids"_a, nb::kw_only(), "max_tokens"_a = INT64_MAX,
            "stop_tokens"_a = std::vector<int32_t>(), "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f,
-           "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f, "seed"_a = 0, "chunk"_a = 0)
+           "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f, "seed"_a = 0, "logprobs"_a = false,
+           "chunk"_a = 0)
       .def("next", &NativeGenerator::next)
       .def("end", &NativeGenerator::end)
       .def("abort", &NativeGenerator::abort)

@@ -26,8 +26,8 @@ namespace etwgpu {
 extern "C" void etwgpu_complete(int request, int code, const char* message, int message_length, const uint8_t* payload,
                                 int payload_length);
 
-/// A generated token, and why it is the last one (FinishReason). 0: stop here.
-extern "C" int etwgpu_token(int request, int token, int reason);
+/// A generated token, why it is the last one (FinishReason), and its log probability. 0: stop here.
+extern "C" int etwgpu_token(int request, int token, int reason, float log_probability);
 /// Lets the event loop handle what waits; then etwgpu_resume(token).
 extern "C" void etwgpu_pause(void* token);
 
@@ -111,7 +111,8 @@ Task<Status> generate(LoadedSession& s, int request, std::vector<int32_t> ids, G
     const auto token = co_await s.generator->next();
     status = token.status();
     if (!token.ok() || !*token) break;
-    if (!etwgpu_token(request, (*token)->id, int(s.generator->finishReason()))) break;
+    const GeneratedToken t = **token;
+    if (!etwgpu_token(request, t.id, int(s.generator->finishReason()), t.log_probability)) break;
   }
   const Status ended = co_await s.generator->end();
   payload = JsonObject().number("reused", double(reused)).number("reason", int(s.generator->finishReason())).take();
@@ -336,7 +337,7 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_generator_create(int request, int id, const cha
 EMSCRIPTEN_KEEPALIVE void etwgpu_generator_generate(int request, int id, const int32_t* ids, int count,
                                                     const int32_t* stops, int stop_count, double max_tokens,
                                                     float temperature, int top_k, float top_p, float min_p,
-                                                    float repetition_penalty, double seed, int chunk) {
+                                                    float repetition_penalty, double seed, int log_probabilities, int chunk) {
   auto loaded = idle(id);
   if (!loaded.ok()) return complete(request, loaded.status());
   LoadedSession& s = **loaded;
@@ -345,6 +346,7 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_generator_generate(int request, int id, const i
   GenerateOptions options{max_tokens < 9e15 ? int64_t(max_tokens) : INT64_MAX,
                           std::vector<int32_t>(stops, stops + stop_count),
                           {temperature, top_k, top_p, min_p, repetition_penalty, uint64_t(seed)},
+                          log_probabilities != 0,
                           chunk};
   auto payload = std::make_shared<std::string>();
   detach(generate(s, request, std::vector<int32_t>(ids, ids + count), std::move(options), *payload),

@@ -7,6 +7,6 @@ addToLibrary({
   etwgpu_source_read: (source, requests, count, token) => {
     Module.etwgpuHost.readSource(source, requests, count, token);
   },
-  etwgpu_token: (request, token, reason) => +Module.etwgpuHost.token(request, token, reason),
+  etwgpu_token: (request, token, reason, logprob) => +Module.etwgpuHost.token(request, token, reason, logprob),
   etwgpu_pause: (token) => Module.etwgpuHost.pause(token),
 });

@@ -81,9 +81,10 @@ export class Conversation {
     const sampling = samplingOf(options);
     const maxTokens = number('maxTokens', options.maxTokens, Infinity, 1, Infinity);
     const stops = (typeof options.stop === 'string' ? [options.stop] : (options.stop ?? [])).filter((s) => s !== '');
+    const logprobs = options.logprobs ?? false;
     const ids = this.text.encode(prompt, options);
     const out = new Output(this.text, stops, onToken);
-    const request = { ...sampling, maxTokens, stopTokens: this.endIds, chunk: this.chunk };
+    const request = { ...sampling, maxTokens, stopTokens: this.endIds, logprobs, chunk: this.chunk };
     const abort = () => this.source.abort();
     signal.addEventListener('abort', abort);
     const began = performance.now();
@@ -91,10 +92,10 @@ export class Conversation {
     let last = began;
     let reused: number;
     try {
-      ({ reused } = await this.source.generate(ids, request, (id, reason) => {
+      ({ reused } = await this.source.generate(ids, request, (id, reason, logprob) => {
         last = performance.now();
         if (out.ids.length === 0) first = last;
-        return out.take(id, reason) && !signal.aborted;
+        return out.take(id, reason, logprobs ? logprob : undefined) && !signal.aborted;
       }));
     } finally {
       signal.removeEventListener('abort', abort);
@@ -102,6 +103,7 @@ export class Conversation {
     return {
       text: out.finish(),
       tokenIds: out.ids,
+      ...(logprobs && { logprobs: out.logprobs }),
       finishReason: out.reason || 'aborted',
       timings: {
         promptTokens: ids.length,
@@ -117,6 +119,7 @@ export class Conversation {
 /** What has been generated, and whether that is the end. */
 class Output {
   readonly ids: number[] = [];
+  readonly logprobs: number[] = [];
   reason: FinishReason = '';
   private text = '';
   private readonly streamer: TextStreamer;
@@ -132,7 +135,7 @@ class Output {
   }
 
   /** False at the end. `reason`: why this token is the last one; an end token is no text. */
-  take(id: number, reason: FinishReason): boolean {
+  take(id: number, reason: FinishReason, logprob?: number): boolean {
     this.ids.push(id);
     this.reason = reason;
     let piece = '';
@@ -142,7 +145,8 @@ class Output {
     }
     if (this.reason) piece += this.rest();
     this.text += piece;
-    this.onToken({ id, text: piece });
+    if (logprob !== undefined) this.logprobs.push(logprob);
+    this.onToken({ id, text: piece, ...(logprob !== undefined && { logprob }) });
     return !this.reason;
   }
 

@@ -69,6 +69,7 @@ interface Exports {
     minP: number,
     penalty: number,
     seed: number,
+    logprobs: number,
     chunk: number,
   ): void;
   _etwgpu_generator_abort(session: number): void;
@@ -100,7 +101,7 @@ interface Host {
     payloadLength: number,
   ): void;
   readSource(source: number, requests: number, count: number, token: number): void;
-  token(request: number, token: number, reason: number): boolean;
+  token(request: number, token: number, reason: number, logprob: number): boolean;
   pause(token: number): void;
 }
 
@@ -130,6 +131,8 @@ export interface Sampling {
 export interface GenerateRequest extends Sampling {
   maxTokens: number;
   stopTokens: readonly number[];
+  /** Compute the logarithm of each token's probability (NaN otherwise). */
+  logprobs: boolean;
   /** Tokens of the prompt between two looks at the signal; 0: as the device is fast. */
   chunk: number;
 }
@@ -137,7 +140,7 @@ export interface GenerateRequest extends Sampling {
 export type FinishReason = '' | 'stop' | 'length' | 'aborted';
 const FINISH_REASONS = ['', 'stop', 'length', 'aborted'] as const; // FinishReason of runtime/llm/generator.h
 /** A token and whether it is the last one; returning false ends the generation. Called from inside the module. */
-export type OnToken = (id: number, reason: FinishReason) => boolean;
+export type OnToken = (id: number, reason: FinishReason, logprob: number) => boolean;
 
 const DOUBLES_PER_REQUEST = 5;
 /** From a failure to the news that the device was lost. */
@@ -217,7 +220,7 @@ export class WasmModule {
       etwgpuHost: {
         complete: (...args) => this.complete(...args),
         readSource: (...args) => this.readSource(...args),
-        token: (request, token, reason) => this.deliver(request, token, reason),
+        token: (...args) => this.deliver(...args),
         pause: (token) => this.pause(token),
       },
       poolSize: pool,
@@ -327,9 +330,9 @@ export class WasmModule {
   }
 
   /** What the callback throws must not unwind the module, which goes on; the request rejects with it. */
-  private deliver(request: number, token: number, reason: number): boolean {
+  private deliver(request: number, token: number, reason: number, logprob: number): boolean {
     try {
-      return this.onToken.get(request)?.(token, FINISH_REASONS[reason] ?? '') ?? false;
+      return this.onToken.get(request)?.(token, FINISH_REASONS[reason] ?? '', logprob) ?? false;
     } catch (error) {
       this.pending.get(request)?.reject(error);
       return false;
@@ -551,6 +554,7 @@ export class WasmModule {
               o.minP,
               o.repetitionPenalty,
               o.seed,
+              +o.logprobs,
               o.chunk,
             ),
           ),
