@@ -84,8 +84,8 @@ Result<int64_t> Generator::begin(std::vector<int32_t> ids, GenerateOptions optio
   options_ = std::move(options);
   sampler_ = Sampler(options_.sampling);
   limit_ = std::min(options_.max_tokens, capacity_ - int64_t(ids.size()) + 1);
-  pipelined_ = delegate_.maxSteps() > 0 &&
-               delegate_.setSampling(options_.sampling, options_.log_probabilities, ids).ok();
+  pipelined_ =
+      delegate_.maxSteps() > 0 && delegate_.setSampling(options_.sampling, options_.log_probabilities, ids).ok();
   prompt_.assign(ids.begin() + ptrdiff_t(same), ids.end());
   submitted_ = delivered_ = 0;
   last_ = -1;
@@ -128,8 +128,8 @@ size_t Generator::chunkSize() const {
   return size_t(std::clamp<int64_t>(options_.chunk > 0 ? options_.chunk : chunk_, 1, max_step_));
 }
 
-/// An abort waits for a chunk, and every chunk costs a gap between two submits and, if it is short, matrix products that
-/// do not fill the GPU.
+/// An abort waits for a chunk, and every chunk costs a gap between two submits and, if it is short, matrix products
+/// that do not fill the GPU.
 void Generator::learnChunk(int64_t tokens, std::chrono::steady_clock::duration took) {
   if (tokens < kLeastChunk) return;  // says little
   const double faster = std::chrono::duration<double>(kChunkTime) / took;

@@ -34,6 +34,9 @@ class FakeDelegate final : public Delegate {
   const ExecuteStats& lastStats() const override { return stats_; }
 
   int maxSteps() const override { return depth_; }
+  Status setSampling(const SamplingOptions& options, bool log_probabilities, std::span<const int32_t>) override {
+    return options.greedy() && !log_probabilities ? Status() : Status(Code::unsupported_operator, "greedy only");
+  }
   int stepsInFlight() const override { return int(results_.size()); }
   Status submitStep(const StepRequest& r) override {
     if (stepsInFlight() >= depth_) return {Code::invalid_argument, "too many"};

@@ -361,16 +361,22 @@ class NativeGenerator {
     generator_ = unwrap(Generator::create(session.soleDelegate(method)));
   }
   int64_t begin(std::vector<int32_t> ids, int64_t max_tokens, std::vector<int32_t> stop_tokens, float temperature,
-                int32_t top_k, float top_p, float min_p, float repetition_penalty, uint64_t seed, int64_t chunk) {
+                int32_t top_k, float top_p, float min_p, float repetition_penalty, uint64_t seed, bool logprobs,
+                int64_t chunk) {
     session_.session();
-    GenerateOptions options{
-        max_tokens, std::move(stop_tokens), {temperature, top_k, top_p, min_p, repetition_penalty, seed}, chunk};
+    GenerateOptions options;
+    options.max_tokens = max_tokens;
+    options.stop_tokens = std::move(stop_tokens);
+    options.sampling = {temperature, top_k, top_p, min_p, repetition_penalty, seed};
+    options.log_probabilities = logprobs;
+    options.chunk = chunk;
     return unwrap(generator_->begin(std::move(ids), std::move(options)));
   }
   /// (id, log probability), or None at the end.
   nb::object next() {
     const auto token = unwrap(session_.exclusive([&] { return generator_->next(); }));
-    return token ? nb::make_tuple(token->id, token->log_probability) : nb::none();
+    if (!token) return nb::none();
+    return nb::make_tuple(token->id, token->log_probability);
   }
   void end() {
     if (session_.closed()) return;  // with it went what was in flight
@@ -439,8 +445,7 @@ NB_MODULE(_native, m) {
       .def(nb::init<NativeSession&, const std::string&>(), "session"_a, "method"_a = "forward", nb::keep_alive<1, 2>())
       .def("begin", &NativeGenerator::begin, "ids"_a, nb::kw_only(), "max_tokens"_a = INT64_MAX,
            "stop_tokens"_a = std::vector<int32_t>(), "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f,
-           "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f, "seed"_a = 0, "logprobs"_a = false,
-           "chunk"_a = 0)
+           "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f, "seed"_a = 0, "logprobs"_a = false, "chunk"_a = 0)
       .def("next", &NativeGenerator::next)
       .def("end", &NativeGenerator::end)
       .def("abort", &NativeGenerator::abort)

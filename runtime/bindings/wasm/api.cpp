@@ -337,7 +337,8 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_generator_create(int request, int id, const cha
 EMSCRIPTEN_KEEPALIVE void etwgpu_generator_generate(int request, int id, const int32_t* ids, int count,
                                                     const int32_t* stops, int stop_count, double max_tokens,
                                                     float temperature, int top_k, float top_p, float min_p,
-                                                    float repetition_penalty, double seed, int log_probabilities, int chunk) {
+                                                    float repetition_penalty, double seed, int log_probabilities,
+                                                    int chunk) {
   auto loaded = idle(id);
   if (!loaded.ok()) return complete(request, loaded.status());
   LoadedSession& s = **loaded;
