@@ -74,7 +74,9 @@ describe('Conversation', () => {
     const result = await conversation.generate(prompt(1), options, never, (t) => seen.push(t.logprob));
     expect(result.logprobs).toEqual([-2, -3]);
     expect(seen).toEqual([-2, -3]);
-    expect(await conversation.generate(prompt(1), { maxTokens: 2 }, never, () => undefined)).not.toHaveProperty('logprobs');
+    expect(await conversation.generate(prompt(1), { maxTokens: 2 }, never, () => undefined)).not.toHaveProperty(
+      'logprobs',
+    );
   });
 
   it('tells the module of an abort, and ends where it does', async () => {
