@@ -36,11 +36,13 @@ function panel(title, lines, offset) {
       `<text x="${LEFT - 6}" y="${y(value) + 4}" text-anchor="end">${value.toLocaleString('en')}</text>`,
     );
   }
-  // neighbours such as 2,047 and 2,049 share a label
-  contexts.forEach((context, i) => {
-    if (i > 0 && x(context) - x(contexts[i - 1]) < 8) return;
+  // neighbours such as 2,047 and 2,049 go without a label beside 2,048
+  const round = (context) => context % 128 === 0;
+  const crowded = (context) =>
+    contexts.some((other) => other !== context && round(other) && Math.abs(x(other) - x(context)) < 8);
+  for (const context of contexts.filter((one) => round(one) || !crowded(one))) {
     parts.push(`<text x="${x(context)}" y="${TOP + HEIGHT + 18}" text-anchor="middle">${context}</text>`);
-  });
+  }
   for (const { colour, dashed, points: line } of lines) {
     const sorted = [...line].sort((a, b) => a[0] - b[0]);
     const path = sorted.map(([context, rate]) => `${x(context).toFixed(1)},${y(rate).toFixed(1)}`).join(' ');

@@ -65,14 +65,17 @@ class Estimate {
     operands_.push_back(std::move(o));
   }
 
-  const Operand* input() const {
-    for (const Operand& o : operands_)
-      if (o.activation() && !o.written()) return &o;
-    return nullptr;
-  }
+  /// What is written last; what the node keeps for itself between its dispatches is bound for writing too.
   const Operand* output() const {
+    const Operand* last = nullptr;
     for (const Operand& o : operands_)
-      if (o.kind != ValueKind::state && o.written()) return &o;
+      if (o.kind != ValueKind::state && o.written()) last = &o;
+    return last;
+  }
+  const Operand* input() const {
+    const Operand* y = output();
+    for (const Operand& o : operands_)
+      if (o.activation() && &o != y) return &o;
     return nullptr;
   }
 

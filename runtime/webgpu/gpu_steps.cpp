@@ -45,6 +45,7 @@ Status GpuDelegate::prepareStep(const StepRequest& request) {
   const bool continues = request.ids.empty();
   if (continues && last_step_tokens_ != 1 && !(last_step_tokens_ > 1 && plan_.feedback.last_row_only))
     return Status(Code::invalid_argument, "there is no step to continue");
+  if (continues) profile_position_ += last_step_tokens_;
   if (continues && last_step_tokens_ == 1 && mode == last_mode_) return {};
   const int64_t tokens = continues ? 1 : int64_t(request.ids.size());
   step_ids_.assign(request.ids.begin(), request.ids.end());

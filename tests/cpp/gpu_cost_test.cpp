@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/cpp/all_variants.h"
 #include "tests/cpp/kernel_cases.h"
 
 namespace etwgpu::testing {
@@ -10,11 +11,10 @@ namespace {
 
 /// Costs of the dispatches that run with the symbols' values.
 std::vector<DispatchCost> costs(KernelCase c, std::vector<int64_t> symbols, int64_t position = 0,
-                                Precision precision = Precision::f32) {
+                                Precision precision = Precision::f32,
+                                const GpuCapabilities& capabilities = deviceOf(Tier::f16, true)) {
   LoadOptions options;
   options.precision = precision;
-  GpuCapabilities capabilities;
-  capabilities.f16 = precision == Precision::f16;
   auto dispatches = planCase(c, capabilities, options);
   if (!dispatches.ok()) return {};
   const Graph& graph = c.builder.graph;
@@ -43,6 +43,14 @@ TEST(GpuCost, HalfPrecisionHalvesActivationsOnly) {
   const auto cost = costs(linearCase("l", {.n = 256, .k = 128, .bits = 4}), {7}, 0, Precision::f16);
   ASSERT_EQ(cost.size(), 1u);
   EXPECT_EQ(cost[0].bytes, 16384 + 1024 + 7 * (256 + 128) * 2);
+}
+
+TEST(GpuCost, ANormThatGoesThroughScratchIsAnInputToo) {
+  const auto cost = costs(linearCase("l", {.n = 256, .k = 128, .bits = 4, .norm = true}), {300}, 0, Precision::f16,
+                          deviceOf(Tier::subgroup_matrix));
+  ASSERT_EQ(cost.size(), 2u);  // the norm, the product
+  EXPECT_EQ(cost[1].flops, 2.0 * 300 * 256 * 128);
+  EXPECT_EQ(cost[1].bytes, 16384 + 1024 + 300.0 * (256 + 128) * 2);
 }
 
 TEST(GpuCost, AttentionReadsTheLivePartOfTheCache) {

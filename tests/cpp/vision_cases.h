@@ -1,6 +1,7 @@
 // One-node graphs that reach every kernel of the elementwise, layout, indexing, reduction and convolution families.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
