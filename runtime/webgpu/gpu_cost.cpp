@@ -41,7 +41,7 @@ class Estimate {
       } else if (o.kind == ValueKind::state && o.dims.size() >= 3) {
         addCache(o);
       } else {
-        cost_.bytes += o.bytes();
+        cost_.bytes += std::min(o.bytes(), neededBytes(o));
       }
     }
     if (cost_.flops == 0) addProducts();
@@ -79,13 +79,23 @@ class Estimate {
     return nullptr;
   }
 
-  /// The rows that are computed: what kernels are chosen by, or those of the first input ([.., S, K] or [1, S, H, D]).
+  /// The rows that are computed: what kernels are chosen by, or those of the output ([.., S, N] or [1, S, H, D]).
   double countRows() const {
     if (spec_.when.expr.valid()) return double(std::max<int64_t>(values_[size_t(spec_.when.expr.index)], 0));
-    const Operand* x = input();
-    if (!x || x->dims.empty()) return 1;
-    return x->dims.size() == 4 ? double(x->dims[0] * x->dims[1])
-                               : x->elements / double(std::max<int64_t>(x->dim(1), 1));
+    const Operand* y = output();
+    if (!y || y->dims.empty()) return 1;
+    return y->dims.size() == 4 ? double(y->dims[0] * y->dims[1])
+                               : y->elements / double(std::max<int64_t>(y->dim(1), 1));
+  }
+
+  /// A product with a matrix [N, K] reads as many rows of K as it computes: a decoder's head one of many.
+  double neededBytes(const Operand& o) const {
+    if (!o.activation() || &o == output()) return o.bytes();
+    for (const Operand& w : operands_) {
+      if (w.kind == ValueKind::constant && w.dims.size() == 2 && w.dim(1) == o.dim(1))
+        return rows_ * double(w.dim(1)) * double(o.element_bytes);
+    }
+    return o.bytes();
   }
 
   void addConstant(const Operand& o) {
