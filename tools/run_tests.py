@@ -99,7 +99,13 @@ SUITES = [
         needs="tests/browser/run.mjs",
         minutes=90 if FULL else 20,
     ),
-    Suite("consumers", ["node", "tests/consumers/run.mjs"], from_json_line, needs="tests/consumers/run.mjs"),
+    Suite(
+        "consumers",
+        ["node", "tests/consumers/run.mjs"],
+        from_json_line,
+        needs="tests/consumers/run.mjs",
+        full=True,
+    ),
     Suite("package", ["node", "tests/browser/package.mjs"], from_json_line, needs="tests/browser/package.mjs"),
     Suite("fuzz", ["tools/fuzz.sh"], from_json_line, needs="tests/fuzz/*_fuzz.cpp", full=True),
     Suite(
