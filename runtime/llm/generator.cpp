@@ -34,6 +34,7 @@ Result<std::unique_ptr<Generator>> Generator::create(Delegate& delegate) {
 
   std::unique_ptr<Generator> generator(new Generator(delegate));
   generator->max_step_ = g.exprs.bounds(ids.dims[1]).max;
+  generator->chunk_ = delegate.preferredChunk();
   generator->vocabulary_ = g.exprs.bounds(logits.dims.back()).max;
   generator->all_positions_ = logits.dims.size() == 3;
   // The cache holds as many positions as the smallest state has rows: the third of [1, H, L, D].

@@ -25,6 +25,7 @@ class GpuDelegate final : public Delegate {
   Task<Status> finishLoading() override;
   Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
                        const ExecuteOptions& options) override;
+  int64_t preferredChunk() const override;
   int maxSteps() const override;
   Status setSampling(const SamplingOptions& options, bool log_probabilities, std::span<const int32_t> history) override;
   Status submitStep(const StepRequest& request) override;

@@ -17,6 +17,15 @@ constexpr uint64_t kTokenBytes = 4, kDrawBytes = 8;
 /// that nobody wanted costs more than a gap.
 int GpuDelegate::stepDepth() const { return store_->device().capabilities().narrow() ? 2 : 4; }
 
+int64_t GpuDelegate::preferredChunk() const {
+  const GpuCapabilities& caps = store_->device().capabilities();
+  const LoadOptions& options = store_->options();
+  if (caps.narrow()) return 512;
+  return caps.subgroup_matrix && options.max_tier >= Tier::subgroup_matrix && options.precision == Precision::f16
+             ? 2048
+             : 1024;
+}
+
 int GpuDelegate::maxSteps() const { return profiling_ ? std::min(ring_.depth(), 1) : ring_.depth(); }
 
 Status GpuDelegate::setSampling(const SamplingOptions& options, bool log_probabilities,

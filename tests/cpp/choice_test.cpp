@@ -47,8 +47,8 @@ TEST(Choice, LinearByRowsAndTier) {
               ElementsAre("f32_linear_int4_gemv_subgroups"));
   EXPECT_THAT(kernel(5, Tier::subgroups), ElementsAre("f32_linear_int4_gemm_baseline_32x64"));
   EXPECT_THAT(kernel(96, Tier::baseline), ElementsAre("f32_linear_int4_gemm_baseline_32x64"));
-  EXPECT_THAT(kernel(97, Tier::baseline), ElementsAre("f32_linear_int4_gemm_baseline_64x128"));
-  EXPECT_THAT(kernel(300, Tier::subgroups), ElementsAre("f32_linear_int4_gemm_baseline_64x128"));
+  EXPECT_THAT(kernel(97, Tier::baseline), ElementsAre("f32_linear_int4_gemm_baseline_64x64"));
+  EXPECT_THAT(kernel(300, Tier::subgroups), ElementsAre("f32_linear_int4_gemm_baseline_64x64"));
 }
 
 TEST(Choice, LinearBySubgroupMatrices) {
@@ -68,9 +68,24 @@ TEST(Choice, LinearBySubgroupMatrices) {
   EXPECT_THAT(kernel(2048, down, little), ElementsAre("f16_linear_int4_gemm_matrix_128x64"));
   // columns that are no whole vectors, K that is no whole step
   EXPECT_THAT(kernel(2048, {.n = 2046}), ElementsAre("f16_linear_int4_gemm_baseline_64x128"));
-  EXPECT_THAT(kernel(2048, {.k = 40, .bits = 0}), ElementsAre("f16_linear_plain_gemm_baseline_64x128"));
+  EXPECT_THAT(kernel(2048, {.k = 40, .bits = 0}), ElementsAre("f16_linear_plain_gemm_baseline_64x64"));
   EXPECT_THAT(running(linearCase("l", down), deviceOf(Tier::subgroup_matrix), options(Precision::f32), {300}),
-              ElementsAre("f32_linear_int4_gemm_baseline_64x128"));
+              ElementsAre("f32_linear_int4_gemm_baseline_64x64"));
+}
+
+TEST(Choice, GemmTilesGrowWithTheNumberOfWorkgroups) {
+  const auto tiles = [](int64_t n, bool narrow, int64_t min, int64_t max) {
+    std::vector<std::array<int64_t, 3>> all;
+    for (const auto& r : matmul::gemmRanges(n, narrow, min, max))
+      all.push_back({r.min, r.max, r.size.tile_n * r.size.tile_m});
+    return all;
+  };
+  using Range = std::array<int64_t, 3>;
+  EXPECT_THAT(tiles(2048, false, 5, 2048),
+              ElementsAre(Range{5, 96, 32 * 64}, Range{97, 960, 64 * 64}, Range{961, 2048, 64 * 128}));
+  EXPECT_THAT(tiles(128256, false, 5, 512), ElementsAre(Range{5, 96, 32 * 64}, Range{97, 512, 64 * 128}));
+  EXPECT_THAT(tiles(2048, true, 5, 2048), ElementsAre(Range{5, 2048, 32 * 64}));
+  EXPECT_THAT(tiles(64, false, 200, 300), ElementsAre(Range{200, 300, 64 * 64}));
 }
 
 TEST(Choice, MatrixRangesCoverAllRows) {
@@ -111,7 +126,7 @@ TEST(Choice, AttentionDecodesInTwoDispatches) {
   EXPECT_THAT(running(c, deviceOf(Tier::baseline), options(), {1}),
               ElementsAre("f32_attention_decode_split_baseline", "f32_attention_decode_combine_baseline"));
   EXPECT_THAT(running(c, deviceOf(Tier::subgroups), options(), {2}),
-              ElementsAre("f32_attention_tiles_32x64_baseline_causal"));
+              ElementsAre("f32_attention_tiles_64x64_wide_causal"));
 }
 
 TEST(Choice, DecoderOperatorsOfOneRowAndOfMore) {
@@ -124,7 +139,7 @@ TEST(Choice, DecoderOperatorsOfOneRowAndOfMore) {
   EXPECT_THAT(running(out, baseline, options(), {1}),
               ElementsAre("f32_attention_decode_split_baseline", "f32_linear_int4_gemv_baseline_residual_combine"));
   EXPECT_THAT(running(out, baseline, options(), {3}),
-              ElementsAre("f32_attention_tiles_32x64_baseline_causal", "f32_linear_int4_gemv_baseline_residual"));
+              ElementsAre("f32_attention_tiles_64x64_wide_causal", "f32_linear_int4_gemv_baseline_residual"));
   // a head size that blocks of four rotary pairs do not divide, and a device with too few bindings for both
   EXPECT_THAT(running(qkvCase("odd", 20, 256, 4, true, false), baseline, options(), {1}),
               ElementsAre("f32_linear_int4_gemv_baseline_norm", "f32_rope_cache_write_baseline"));
@@ -224,7 +239,7 @@ TEST(Choice, GridsCoverTheShape) {
   };
   EXPECT_THAT(workgroups(0, 3), ElementsAre(13, 3, 1));   // 16 columns a workgroup, one row each
   EXPECT_THAT(workgroups(1, 33), ElementsAre(4, 2, 1));   // 64 columns, 32 rows
-  EXPECT_THAT(workgroups(2, 129), ElementsAre(2, 3, 1));  // 128 columns, 64 rows
+  EXPECT_THAT(workgroups(2, 129), ElementsAre(4, 3, 1));  // 64 columns, 64 rows
 }
 
 TEST(Choice, GridsBeyondADimensionAreFolded) {

@@ -16,7 +16,7 @@
 
 namespace etwgpu::attention {
 
-enum class Role : uint8_t { rope, decode_wide, decode, combine, tiles };
+enum class Role : uint8_t { rope, decode_wide, decode, combine, tiles, tiles_wide };
 struct Kernel {
   std::string_view name;
   Tier tier;
@@ -25,6 +25,8 @@ struct Kernel {
 std::span<const Kernel> kernels();
 const Kernel* choose(Role role, Tier tier);
 
+/// Of the tile kernel for GPUs that are not narrow.
+constexpr int kWideTileRows = 64, kWideTileMaxHead = 128;
 constexpr int kTileRows = 32, kTileKeys = 64;
 /// The kernel by subgroup matrices: 64 queries a workgroup, `keys` at a time, the output in slabs of `slab` columns;
 /// keys 0: it does not fit into the device's workgroup memory, or the head's size is no multiple of 16.

@@ -34,8 +34,9 @@ Status describeTiles(GpuPlanContext& c, const Tiles& t, int64_t min_queries) {
   auto& x = c.exprs;
   ETWGPU_ASSIGN(const bool done, describeFlash(c, t, min_queries));
   if (done) return {};
-  const Kernel* kernel = choose(Role::tiles, Tier::baseline);
-  DispatchBuilder b(c, "attention/tiles.wgsl", {});
+  const bool wide = !c.narrow() && t.head_dim <= kWideTileMaxHead;
+  const Kernel* kernel = choose(wide ? Role::tiles_wide : Role::tiles, Tier::baseline);
+  DispatchBuilder b(c, wide ? "attention/tiles_wide.wgsl" : "attention/tiles.wgsl", {});
   b.rename(nameOf(b, t.y, *kernel) + (t.causal ? "_causal" : "") + (t.mask != kNoValue ? "_mask" : ""));
   b.read("q", t.q, 4);
   b.read("k", t.k, 4);
@@ -63,11 +64,15 @@ Status describeTiles(GpuPlanContext& c, const Tiles& t, int64_t min_queries) {
   b.write("y", t.y, 4);
   b.define("GROUP", t.group);
   b.define("D", t.head_dim);
-  b.define("COLUMNS", (t.head_dim + 63) / 64);
+  b.define("COLUMNS", wide ? (t.head_dim + 31) / 32 : (t.head_dim + 63) / 64);
+  if (wide) {
+    b.define("STEPS", (t.head_dim + 15) / 16);
+    b.define("TILE_B", std::max<int64_t>(256, 4 * t.head_dim));
+  }
   b.flag("CACHED", t.start != kNoValue);
   b.flag("CAUSAL", t.causal);
   b.define("STORE", vectorType(b.storage(t.y), 4));
-  b.grid(x.ceildiv(x.mul(t.queries, x.constant(t.group)), kTileRows), t.kv_heads, t.batches);
+  b.grid(x.ceildiv(x.mul(t.queries, x.constant(t.group)), wide ? kWideTileRows : kTileRows), t.kv_heads, t.batches);
   if (min_queries > 1) b.when(t.queries, min_queries, INT64_MAX);
   return b.finish();
 }

@@ -5,7 +5,7 @@
 // Grid: (columns / tile, rows / TILE_M, batch).
 // Parameters: m, n (columns of y, in this part), n0 (first column of this part), n_total, k, units, last (last block of four rows of
 // W, plain: last row), eps; transposed: batch_a, batch_b, batch_y (elements between batches), bias_m, bias_n, alpha, beta.
-// Defines: TILE_M, TILE_N, PER_M = 4 | 8, WEIGHTS = plain | transposed | int4 | int8, VEC4 (k is a multiple of 4), VEC_N (n is a
+// Defines: AHEAD (loads run a step ahead, LOADS_W of W an invocation; for GPUs), TILE_M, TILE_N, PER_M = 4 | 8, WEIGHTS = plain | transposed | int4 | int8, VEC4 (k is a multiple of 4), VEC_N (n is a
 // multiple of 4), AFFINE, GROUP, NORM, NORM_WEIGHT, BIAS, GLU, RESIDUAL, ACTIVATION, STORE (type of y's elements).
 ${HEADER}
 #include "common/quant.wgsl"
@@ -52,14 +52,20 @@ fn normWeight(k: u32) -> vec4f {
 }
 #endif
 
-// Stages rows 4 g … of x for k0 + 4 q …; returns the squares of the four rows.
-fn stageX(base: u32, row0: u32, k0: u32, task: u32) -> vec4f {
+// Rows 4 g … of x, k0 + 4 q ….
+fn fetchX(base: u32, row0: u32, k0: u32, task: u32) -> mat4x4f {
+  let k = k0 + task % 4u * 4u;
+  let row = row0 + task / 4u * 4u;
+  let last = params.m - 1u;
+  return mat4x4f(loadX(base, min(row, last), k), loadX(base, min(row + 1u, last), k),
+                 loadX(base, min(row + 2u, last), k), loadX(base, min(row + 3u, last), k));
+}
+// Stages what fetchX gave; returns the squares of the four rows.
+fn storeX(fetched: mat4x4f, k0: u32, task: u32) -> vec4f {
   let q = task % 4u;
   let g = task / 4u;
   let k = k0 + 4u * q;
-  let last = params.m - 1u;
-  var v = mat4x4f(loadX(base, min(row0 + 4u * g, last), k), loadX(base, min(row0 + 4u * g + 1u, last), k),
-                  loadX(base, min(row0 + 4u * g + 2u, last), k), loadX(base, min(row0 + 4u * g + 3u, last), k));
+  var v = fetched;
   var squares = vec4f();
 #if NORM
   squares = vec4f(dot(v[0], v[0]), dot(v[1], v[1]), dot(v[2], v[2]), dot(v[3], v[3]));
@@ -88,18 +94,28 @@ fn rowOfGroup(column0: u32, g: u32) -> u32 {
 
 #if WEIGHTS == int4
 const kTasksW = kGroupsN * 2u;
-fn stageW(base: u32, column0: u32, k0: u32, task: u32) {
+struct Fetched {
+  w: vec4u,
+#if AFFINE
+  s: vec4u,
+#else
+  s: vec2u,
+#endif
+}
+fn fetchW(base: u32, column0: u32, k0: u32, task: u32) -> Fetched {
+  let block = min(rowOfGroup(column0, task / 2u) / 4u, params.last);
+  let u = min(k0 / 8u + task % 2u, params.units - 1u);
+  return Fetched(words[block * params.units + u], constants[block * (params.k / ${GROUP}u) + u / (${GROUP}u / 8u)]);
+}
+fn storeW(f: Fetched, task: u32) {
   let c = task % 2u;
   let g = task / 2u;
-  let block = min(rowOfGroup(column0, g) / 4u, params.last);
-  let u = min(k0 / 8u + c, params.units - 1u);
-  let w = words[block * params.units + u];
-  let s = constants[block * (params.k / ${GROUP}u) + u / (${GROUP}u / 8u)];
+  let w = f.w;
 #if AFFINE
-  let scale = halves4(s.xy);
-  let zero = halves4(s.zw);
+  let scale = halves4(f.s.xy);
+  let zero = halves4(f.s.zw);
 #else
-  let scale = halves4(s);
+  let scale = halves4(f.s);
   let zero = -8.0 * scale;
 #endif
   for (var j = 0u; j < 4u; j++) {
@@ -112,11 +128,14 @@ fn stageW(base: u32, column0: u32, k0: u32, task: u32) {
 #endif
 #if WEIGHTS == int8
 const kTasksW = kGroupsN * 4u;
-fn stageW(base: u32, column0: u32, k0: u32, task: u32) {
+alias Fetched = vec4u;
+fn fetchW(base: u32, column0: u32, k0: u32, task: u32) -> Fetched {
+  let block = min(rowOfGroup(column0, task / 4u) / 4u, params.last);
+  return words[block * params.units + min(k0 / 4u + task % 4u, params.units - 1u)];
+}
+fn storeW(w: Fetched, task: u32) {
   let c = task % 4u;
   let g = task / 4u;
-  let block = min(rowOfGroup(column0, g) / 4u, params.last);
-  let w = words[block * params.units + min(k0 / 4u + c, params.units - 1u)];
   for (var j = 0u; j < 4u; j++) {  // scales: in the epilogue
     tile_w[slotW(4u * c + j, g)] = vec4f(bitcast<vec4i>(w << vec4u(24u - 8u * j)) >> vec4u(24u));
   }
@@ -136,12 +155,16 @@ fn loadW(row: u32, k: u32) -> vec4f {
   return v;
 #endif
 }
-fn stageW(base: u32, column0: u32, k0: u32, task: u32) {
+alias Fetched = mat4x4f;
+fn fetchW(base: u32, column0: u32, k0: u32, task: u32) -> Fetched {
+  let row = rowOfGroup(column0, task / 4u);
+  let k = k0 + task % 4u * 4u;
+  return mat4x4f(loadW(row, k), loadW(row + 1u, k), loadW(row + 2u, k), loadW(row + 3u, k));
+}
+fn storeW(f: Fetched, task: u32) {
   let q = task % 4u;
   let g = task / 4u;
-  let row = rowOfGroup(column0, g);
-  let k = k0 + 4u * q;
-  let t = transpose(mat4x4f(loadW(row, k), loadW(row + 1u, k), loadW(row + 2u, k), loadW(row + 3u, k)));
+  let t = transpose(f);
   tile_w[slotW(4u * q, g)] = t[0];
   tile_w[slotW(4u * q + 1u, g)] = t[1];
   tile_w[slotW(4u * q + 2u, g)] = t[2];
@@ -150,10 +173,10 @@ fn stageW(base: u32, column0: u32, k0: u32, task: u32) {
 #endif
 #if WEIGHTS == transposed
 const kTasksW = kGroupsN * 16u;
-fn stageW(base: u32, column0: u32, k0: u32, task: u32) {
-  let g = task % kGroupsN;
+alias Fetched = vec4f;
+fn fetchW(base: u32, column0: u32, k0: u32, task: u32) -> Fetched {
   let k = task / kGroupsN;
-  let column = column0 + 4u * g;
+  let column = column0 + task % kGroupsN * 4u;
   var v = vec4f();
   if (k0 + k < params.k) {
 #if VEC_N
@@ -164,8 +187,9 @@ fn stageW(base: u32, column0: u32, k0: u32, task: u32) {
     }
 #endif
   }
-  tile_w[slotW(k, g)] = v;
+  return v;
 }
+fn storeW(v: Fetched, task: u32) { tile_w[slotW(task / kGroupsN, task % kGroupsN)] = v; }
 #endif
 
 #if BIAS
@@ -260,10 +284,53 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   var l6 = vec4f(); var r6 = vec4f(); var l7 = vec4f(); var r7 = vec4f();
 #endif
   var squares = vec4f();
+#if AHEAD
+  // The loads of the next step are under way during the products of this one.
+  const kLoadsW = (kTasksW + kThreads - 1u) / kThreads;
+  let task_w = kThreads - 1u - li;
+  var next_x: mat4x4f;
+  var next_w: array<Fetched, kLoadsW>;
+  if (li < kTileM) { next_x = fetchX(base_x, row0, 0u, li); }
+#for t 0 LOADS_W
+  if (task_w + ${t}u * kThreads < kTasksW) { next_w[${t}] = fetchW(base_w, column0, 0u, task_w + ${t}u * kThreads); }
+#endfor
+#endif
   for (var k0 = 0u; k0 < params.k; k0 += 16u) {
     workgroupBarrier();
-    if (li < kTileM) { squares += stageX(base_x, row0, k0, li); }
-    for (var t = kThreads - 1u - li; t < kTasksW; t += kThreads) { stageW(base_w, column0, k0, t); }
+#if AHEAD
+    if (li < kTileM) { squares += storeX(next_x, k0, li); }
+#for t 0 LOADS_W
+    if (task_w + ${t}u * kThreads < kTasksW) { storeW(next_w[${t}], task_w + ${t}u * kThreads); }
+#endfor
+    workgroupBarrier();
+    if (k0 + 16u < params.k) {
+      if (li < kTileM) { next_x = fetchX(base_x, row0, k0 + 16u, li); }
+#for t 0 LOADS_W
+      if (task_w + ${t}u * kThreads < kTasksW) { next_w[${t}] = fetchW(base_w, column0, k0 + 16u, task_w + ${t}u * kThreads); }
+#endfor
+    }
+#for K 0 16
+    {
+      let k = ${K}u;
+      let a = tile_x[slotX(k, tm)];
+      let wl = tile_w[slotW(k, tn)];
+      let wr = tile_w[slotW(k, kTileN / 8u + tn)];
+      l0 = fma(vec4f(a.x), wl, l0); r0 = fma(vec4f(a.x), wr, r0);
+      l1 = fma(vec4f(a.y), wl, l1); r1 = fma(vec4f(a.y), wr, r1);
+      l2 = fma(vec4f(a.z), wl, l2); r2 = fma(vec4f(a.z), wr, r2);
+      l3 = fma(vec4f(a.w), wl, l3); r3 = fma(vec4f(a.w), wr, r3);
+#if PER_M == 8
+      let b = tile_x[slotX(k, kTileM / 8u + tm)];
+      l4 = fma(vec4f(b.x), wl, l4); r4 = fma(vec4f(b.x), wr, r4);
+      l5 = fma(vec4f(b.y), wl, l5); r5 = fma(vec4f(b.y), wr, r5);
+      l6 = fma(vec4f(b.z), wl, l6); r6 = fma(vec4f(b.z), wr, r6);
+      l7 = fma(vec4f(b.w), wl, l7); r7 = fma(vec4f(b.w), wr, r7);
+#endif
+    }
+#endfor
+#else
+    if (li < kTileM) { squares += storeX(fetchX(base_x, row0, k0, li), k0, li); }
+    for (var t = kThreads - 1u - li; t < kTasksW; t += kThreads) { storeW(fetchW(base_w, column0, k0, t), t); }
     workgroupBarrier();
     for (var k = 0u; k < 16u; k++) {
       let a = tile_x[slotX(k, tm)];
@@ -281,6 +348,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
       l7 += b.w * wl; r7 += b.w * wr;
 #endif
     }
+#endif
   }
   var scale_a = vec4f(1.0);
   var scale_b = vec4f(1.0);

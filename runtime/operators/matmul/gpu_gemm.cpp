@@ -10,20 +10,25 @@ namespace {
 using namespace matmul;
 using normalization::describeRmsNorm;
 
-Status describeGemm(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, bool many_rows, int64_t min,
-                    int64_t max) {
+void describeTile(DispatchBuilder& b, const GpuPlanContext& c, Weights weights, const GemmSize& size) {
+  b.define("TILE_M", size.tile_m);
+  b.define("TILE_N", size.tile_n);
+  b.define("PER_M", size.per_m);
+  b.flag("AHEAD", !c.narrow());
+  b.define("LOADS_W", (gemmTasksOfW(weights, size) + size.invocations() - 1) / size.invocations());
+}
+
+Status describeGemm(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, const GemmRange& range) {
   const Kernel* kernel = choose(l.weights, Shape::gemm, Tier::baseline);
-  const GemmSize size = gemmSize(many_rows);
+  const GemmSize& size = range.size;
   DispatchBuilder b(c, "matmul/gemm.wgsl", {});
   describeCommon(b, c, l, *kernel, part);
   b.param("m", l.m);
   b.rename(kernelName(b, l, *kernel) + format("_%dx%d", size.tile_m, size.tile_n));
-  b.define("TILE_M", size.tile_m);
-  b.define("TILE_N", size.tile_n);
-  b.define("PER_M", size.per_m);
+  describeTile(b, c, l.weights, size);
   b.flag("VEC_N", l.n % 4 == 0);
   b.grid(c.exprs.ceildiv(c.exprs.constant(part.count), size.columns(l.glu)), c.exprs.ceildiv(l.m, size.tile_m));
-  b.when(l.m, min, max);
+  b.when(l.m, range.min, range.max);
   return b.finish();
 }
 
@@ -111,10 +116,10 @@ struct Product {
   double alpha = 1, beta = 1;
 };
 
-Status describeProduct(GpuPlanContext& c, const Product& p, bool many_rows, int64_t min, int64_t max) {
+Status describeProduct(GpuPlanContext& c, const Product& p, const GemmRange& range) {
   auto& x = c.exprs;
   const Kernel* kernel = choose(Weights::transposed, Shape::gemm, Tier::baseline);
-  const GemmSize size = gemmSize(many_rows);
+  const GemmSize& size = range.size;
   const bool vec4 = isMultipleOf(c, p.k, 4), vec_n = isMultipleOf(c, p.n, 4);
   DispatchBuilder b(c, "matmul/gemm.wgsl",
                     format("%s_%s_%dx%d", std::string(gpuStorageType(c.graph, p.y, c.options.precision)).c_str(),
@@ -131,9 +136,7 @@ Status describeProduct(GpuPlanContext& c, const Product& p, bool many_rows, int6
   b.define("ACTIVATION", "none");
   b.define("STORE", std::string(b.storage(p.y)));
   b.define("GROUP", 0);
-  b.define("TILE_M", size.tile_m);
-  b.define("TILE_N", size.tile_n);
-  b.define("PER_M", size.per_m);
+  describeTile(b, c, Weights::transposed, size);
   b.param("m", p.m);
   b.param("n", p.n);
   b.param("n0", x.constant(0));
@@ -152,14 +155,14 @@ Status describeProduct(GpuPlanContext& c, const Product& p, bool many_rows, int6
     b.param("beta", p.beta);
   }
   b.grid(x.ceildiv(p.n, size.columns(false)), x.ceildiv(p.m, size.tile_m), p.batch);
-  b.when(p.m, min, max);
+  b.when(p.m, range.min, range.max);
   return b.finish();
 }
 
 Status planProduct(GpuPlanContext& c, const Product& p) {
   const Bounds m = c.exprs.bounds(p.m);
-  if (m.min < kLargeTileMinRows) ETWGPU_TRY(describeProduct(c, p, false, 1, kLargeTileMinRows - 1));
-  if (m.max >= kLargeTileMinRows) ETWGPU_TRY(describeProduct(c, p, true, kLargeTileMinRows, INT64_MAX));
+  for (const GemmRange& range : gemmRanges(c.exprs.bounds(p.n).max, false, std::max<int64_t>(m.min, 1), m.max))
+    ETWGPU_TRY(describeProduct(c, p, range));
   return {};
 }
 
@@ -224,11 +227,9 @@ Status planGemm(GpuPlanContext& c, const Linear& l, const std::vector<PartOfColu
     const auto ranges = matrixRanges(problem, c.caps, std::max(m.min, min_rows), m.max);
     if (!ranges.empty()) return planMatrixGemm(c, l, parts, ranges);
   }
-  const int64_t large_from = c.narrow() ? INT64_MAX : kLargeTileMinRows;
-  for (const PartOfColumns& part : parts) {
-    if (m.min < large_from) ETWGPU_TRY(describeGemm(c, l, part, false, min_rows, large_from - 1));
-    if (m.max >= large_from) ETWGPU_TRY(describeGemm(c, l, part, true, large_from, INT64_MAX));
-  }
+  const auto ranges = gemmRanges(l.rows_w, c.narrow(), std::max(m.min, min_rows), m.max);
+  for (const PartOfColumns& part : parts)
+    for (const GemmRange& range : ranges) ETWGPU_TRY(describeGemm(c, l, part, range));
   return {};
 }
 

@@ -96,7 +96,27 @@ GemvShape gemvShape(const GemvProblem& p) {
   return g;
 }
 
-GemmSize gemmSize(bool many_rows) { return many_rows ? GemmSize{64, 128, 8} : GemmSize{32, 64, 4}; }
+std::vector<GemmRange> gemmRanges(int64_t n, bool narrow, int64_t min_rows, int64_t max_rows) {
+  constexpr GemmSize kSmall{32, 64, 4}, kMiddle{64, 64, 4}, kLarge{64, 128, 8};
+  constexpr int64_t kWorkgroups = 256;
+  const int64_t columns = ceilTo(n, kLarge.tile_n);
+  const int64_t middle = narrow ? INT64_MAX : kLargeTileMinRows;
+  const int64_t large = narrow ? INT64_MAX : std::max(middle, (ceilTo(kWorkgroups, columns) - 1) * kLarge.tile_m + 1);
+  std::vector<GemmRange> ranges;
+  const auto add = [&](int64_t first, int64_t last, const GemmSize& size) {
+    first = std::max(first, min_rows);
+    last = std::min(last, max_rows);
+    if (first <= last) ranges.push_back({first, last, size});
+  };
+  add(min_rows, middle - 1, kSmall);
+  add(middle, large - 1, kMiddle);
+  add(large, INT64_MAX, kLarge);
+  return ranges;
+}
+
+int gemmTasksOfW(Weights weights, const GemmSize& size) {
+  return size.tile_n / 4 * (weights == Weights::int4 ? 2 : weights == Weights::transposed ? 16 : 4);
+}
 
 int MatrixTile::words(int matrix_size) const {
   const int staged = (tile_m + tile_n) * (tile_k / 8 + 1), sums = invocations() / 32 * matrix_size * 9;

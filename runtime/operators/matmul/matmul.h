@@ -40,7 +40,7 @@ struct Problem {
 };
 /// Up to this many rows of x the GEMV kernel runs, once a row.
 constexpr int64_t kGemvMaxRows = 4;
-/// From this many rows on the GEMM uses its large tile.
+/// From this many rows on the GEMM uses larger tiles.
 constexpr int64_t kLargeTileMinRows = 97;
 
 /// The kernel of a shape class. `tier`: the highest that device and options allow (subgroups or baseline). Never null
@@ -92,7 +92,16 @@ struct GemmSize {
   int invocations() const { return tile_m / per_m * (tile_n / 8); }
   int columns(bool glu) const { return glu ? tile_n / 2 : tile_n; }
 };
-GemmSize gemmSize(bool many_rows);
+/// Rows of x [min, max], and the tile that computes them.
+struct GemmRange {
+  int64_t min, max;
+  GemmSize size;
+};
+/// Tiles for min_rows … max_rows rows of x and n rows of W (at least), in order and without gaps: the large one as soon
+/// as it gives every processor of a large GPU two workgroups.
+std::vector<GemmRange> gemmRanges(int64_t n, bool narrow, int64_t min_rows, int64_t max_rows);
+/// Tasks of staging W in a step, each four rows wide.
+int gemmTasksOfW(Weights weights, const GemmSize& size);
 
 /// The tile of a GEMM by subgroup matrices: a workgroup computes tile_m x tile_n in steps of tile_k, a subgroup of 32
 /// invocations sub_m x sub_n of it.
