@@ -47,3 +47,21 @@ export async function servePlayground({ models = modelsFolder, samples = '', bas
   });
   return { ...server, url: `${server.url}${base.slice(1)}` };
 }
+
+/** Puts conversations where the page keeps them; it shows them when it is loaded next. `page`: a driver's page. */
+export function keepConversations(page, conversations) {
+  return page.evaluate(
+    (all) =>
+      new Promise((resolve, reject) => {
+        const opening = indexedDB.open('executorch-webgpu-playground');
+        opening.onupgradeneeded = () => opening.result.createObjectStore('conversations');
+        opening.onerror = () => reject(opening.error);
+        opening.onsuccess = () => {
+          const transaction = opening.result.transaction('conversations', 'readwrite');
+          for (const c of all) transaction.objectStore('conversations').put(c, c.id);
+          transaction.oncomplete = resolve;
+        };
+      }),
+    conversations,
+  );
+}

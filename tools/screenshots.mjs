@@ -6,7 +6,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { launch } from './browser/launch.mjs';
-import { servePlayground } from './playground.mjs';
+import { keepConversations, servePlayground } from './playground.mjs';
 
 const ROOT = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const FOLDER = path.join(ROOT, 'build/screenshots');
@@ -55,23 +55,6 @@ const CONVERSATIONS = [
   conversation('haiku', 'Write a haiku about rain.', [], 1),
 ];
 
-function keep(page, conversations) {
-  return page.evaluate(
-    (all) =>
-      new Promise((resolve, reject) => {
-        const opening = indexedDB.open('executorch-webgpu-playground');
-        opening.onupgradeneeded = () => opening.result.createObjectStore('conversations');
-        opening.onerror = () => reject(opening.error);
-        opening.onsuccess = () => {
-          const transaction = opening.result.transaction('conversations', 'readwrite');
-          for (const c of all) transaction.objectStore('conversations').put(c, c.id);
-          transaction.oncomplete = resolve;
-        };
-      }),
-    conversations,
-  );
-}
-
 const click = (selector) => (page) => page.raw.locator(selector).first().click();
 const waitFor = (selector) => (page) => page.raw.waitForSelector(selector);
 
@@ -85,7 +68,7 @@ const SCENES = [
     conversations: true,
     steps: [click('button[aria-label^="How it answers"]')],
   },
-  { name: 'chat-answering', hash: '#/', steps: [click('.examples button'), waitFor('.streaming p')] },
+  { name: 'chat-answering', hash: '#/', steps: [click('.examples button'), waitFor('.message.assistant .prose p')] },
   { name: 'pictures', hash: '#/pictures' },
   { name: 'pictures-result', hash: '#/pictures', steps: [click('.samples button'), waitFor('.results .value')] },
   { name: 'models', hash: '#/models' },
@@ -94,8 +77,9 @@ const SCENES = [
 
 async function shoot(browser, server, scene, size, dark) {
   const page = await browser.open(`${server.url}?device=wasm`, { ...size, dark });
+  page.raw.setDefaultTimeout(60_000);
   try {
-    if (scene.conversations) await keep(page, CONVERSATIONS);
+    if (scene.conversations) await keepConversations(page.raw, CONVERSATIONS);
     await page.raw.goto(`${server.url}?device=wasm${scene.hash}`);
     if (scene.conversations) await page.raw.reload();
     await page.raw.waitForSelector('h1');

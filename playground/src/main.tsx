@@ -3,7 +3,9 @@ import { ChatPage } from './chat/page.js';
 import { loadConversations } from './chat/conversations.js';
 import { DevicePage } from './device/page.js';
 import { loadCatalog } from './model/catalog.js';
+import { refreshKept } from './model/cache.js';
 import { askCapabilities } from './model/engine.js';
+import { loadOwn } from './model/own.js';
 import { ModelsPage } from './models/page.js';
 import { PicturesPage } from './pictures/page.js';
 import { BarEnd } from './shell/bar.js';
@@ -32,7 +34,7 @@ function mount(id: string, node: preact.JSX.Element): void {
 startRouter();
 mount('bar-end', <BarEnd />);
 mount('app', <App />);
-await Promise.all([loadConversations(), loadCatalog()]);
+await Promise.all([loadConversations(), loadCatalog(), loadOwn(), refreshKept()]);
 // what follows may wait for a graphics driver or a network
 void askCapabilities();
 void goOffline();

@@ -15,6 +15,7 @@ const CHROMIUM_FLAGS = [
   '--enable-webgpu-developer-features',
   ...(GPU ? ['--enable-features=Vulkan'] : ['--use-webgpu-adapter=swiftshader']),
   '--no-first-run',
+  '--use-fake-device-for-media-stream',
   '--disable-quic',
   '--disable-background-networking',
   '--disable-component-update',

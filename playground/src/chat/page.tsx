@@ -182,7 +182,7 @@ export function ChatPage() {
           <div class="column">
             {conversation && <ModelStrip engine={engine} />}
             <Composer conversationId={conversation?.id} />
-            <p class="hint">Small models are often wrong. Nothing that you write leaves this device.</p>
+            <p class="hint">Small models are often wrong. Nothing that you write is sent.</p>
           </div>
         </div>
         <p class="visually-hidden" role="status">

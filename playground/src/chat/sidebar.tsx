@@ -17,7 +17,7 @@ function Row({ conversation, onMore, onOpen }: { conversation: Conversation; onM
         aria-current={current.value?.id === id ? 'true' : undefined}
         onClick={onOpen}
       >
-        {title}
+        <span>{title}</span>
         {live.value?.conversationId === id && <span class="dot" aria-label="answering" role="img" />}
       </a>
       <button

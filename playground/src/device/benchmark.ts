@@ -1,8 +1,8 @@
 // The benchmark: how fast this device is with a model, as numbers that can be shared.
 import { ExecuTorchRuntime, type Session } from 'executorch-webgpu';
+import { ImageClassifier } from 'executorch-webgpu/tasks';
 import type { ModelEntry } from '../model/catalog.js';
 import { loadOptions, type RunOptions } from '../model/engine.js';
-import { probabilities } from '../pictures/classify.js';
 import { testPicture } from './selftest.js';
 
 export interface Report {
@@ -49,10 +49,11 @@ async function textNumbers(
 }
 
 async function pictureNumbers(session: Session): Promise<Pick<Report, 'picture'>> {
+  const classifier = new ImageClassifier(session);
   const all: number[] = [];
   for (let i = 0; i <= ROUNDS; ++i) {
     const began = performance.now();
-    await probabilities(session, testPicture());
+    await classifier.classify(testPicture());
     if (i > 0) all.push(Number((performance.now() - began).toFixed(2)));
   }
   const ms = [...all].sort((a, b) => a - b)[all.length >> 1] ?? 0;
@@ -61,7 +62,7 @@ async function pictureNumbers(session: Session): Promise<Pick<Report, 'picture'>
 
 /** @throws what loading and running throw. */
 export async function benchmark(model: ModelEntry, options: RunOptions, amount: Amount = FULL): Promise<Report> {
-  const session = await ExecuTorchRuntime.loadModel({ ...loadOptions(model), ...options });
+  const session = await ExecuTorchRuntime.loadModel({ ...(await loadOptions(model)), ...options });
   try {
     const numbers = session.info.canGenerate ? await textNumbers(session, amount) : await pictureNumbers(session);
     const memory = await session.memoryReport();

@@ -3,18 +3,15 @@ import { computed, signal, type Signal } from '@preact/signals';
 import { ExecuTorchRuntime, type Capabilities, type LoadOptions, type Progress, type Session } from 'executorch-webgpu';
 import { remembered } from '../shell/remember.js';
 import { loadCatalog, modelsFor, type ModelEntry, type Task } from './catalog.js';
+import { refreshKept } from './cache.js';
+import { ownFolder } from './own.js';
 import { explain, isCancelled, type Problem } from './problem.js';
 
 export type DeviceChoice = 'auto' | 'webgpu' | 'wasm';
 
-export interface Loading extends Progress {
-  /** Of the download; undefined until the speed is known. */
-  secondsLeft?: number;
-}
-
 export type EngineState =
   | { kind: 'idle' }
-  | { kind: 'loading'; model: ModelEntry; progress: Loading }
+  | { kind: 'loading'; model: ModelEntry; progress: Progress }
   | { kind: 'ready'; model: ModelEntry; session: Session }
   | { kind: 'failed'; problem: Problem };
 
@@ -52,24 +49,11 @@ export function announce(what: 'token' | 'progress' | 'answer' | 'error', detail
 export type RunOptions = Pick<LoadOptions, 'device' | 'activations'>;
 
 /** What every load of this page has in common. */
-export function loadOptions(model: ModelEntry): LoadOptions {
+export async function loadOptions(model: ModelEntry): Promise<LoadOptions> {
   return {
-    modelUrl: model.url,
+    ...(model.own ? { model: await ownFolder(model) } : { modelUrl: model.url }),
     ...(instrument && { debug: { instrument: new URL(instrument, location.href).href } }),
   };
-}
-
-/** Seconds left by the speed since the first bytes; nothing is said in the first second. */
-export class Forecast {
-  private began: { at: number; loaded: number } | undefined;
-  left({ phase, loaded, total }: Progress): number | undefined {
-    if (phase !== 'download' || loaded === 0) return undefined;
-    const now = performance.now();
-    this.began ??= { at: now, loaded };
-    const elapsed = (now - this.began.at) / 1000;
-    const speed = (loaded - this.began.loaded) / elapsed;
-    return elapsed < 1 || speed <= 0 || total <= 0 ? undefined : (total - loaded) / speed;
-  }
 }
 
 export class Engine {
@@ -140,23 +124,21 @@ export class Engine {
     const model = this.model.value;
     if (!model) return undefined;
     const controller = (this.controller = new AbortController());
-    const forecast = new Forecast();
     const show = (progress: Progress) => {
       if (controller.signal.aborted) return;
       announce('progress', progress);
-      const left = forecast.left(progress);
-      const loading = { ...progress, ...(left !== undefined && { secondsLeft: left }) };
-      this.state.value = { kind: 'loading', model, progress: loading };
+      this.state.value = { kind: 'loading', model, progress };
     };
     show({ phase: 'runtime', loaded: 0, total: 0, cached: 0 });
     try {
       const session = await ExecuTorchRuntime.loadModel({
-        ...loadOptions(model),
+        ...(await loadOptions(model)),
         device: device.value,
         signal: controller.signal,
         onProgress: show,
       });
       this.state.value = { kind: 'ready', model, session };
+      void refreshKept();
       return session;
     } catch (error) {
       if (this.controller !== controller) return undefined;

@@ -1,29 +1,34 @@
 // Choosing and loading a model: what it is, where it will run and why, the download, what went wrong.
+import type { Progress } from 'executorch-webgpu';
 import { useId } from 'preact/hooks';
 import { ProgressBar } from '../shell/controls.js';
 import { onDevice } from './cache.js';
 import { catalogProblem, catalogReady, type ModelEntry } from './catalog.js';
-import { capabilities, chooseDevice, device, where, type DeviceChoice, type Engine, type Loading } from './engine.js';
+import { capabilities, chooseDevice, device, where, type DeviceChoice, type Engine } from './engine.js';
 import { bytes, plural, seconds } from './format.js';
 import type { Problem } from './problem.js';
 
-const PHASES: Record<Loading['phase'], string> = {
+const PHASES: Record<Progress['phase'], string> = {
   runtime: 'Starting',
-  waiting: 'Another tab is downloading it',
+  waiting: 'Another tab is fetching this model',
   download: 'Fetching the model',
   compile: 'Preparing the model',
   ready: 'Ready',
 };
 
+/** What is asked of the network even where a model is kept: the runtime's files count as loaded, too. */
+const SMALL_FILES = 2e6;
+
 /** "Fetching the model · 43 MB of 99 MB · 6 s left" */
-function progressText({ phase, loaded, total, secondsLeft }: Loading): string {
-  const parts = [PHASES[phase]];
+function progressText({ phase, loaded, total, cached, secondsLeft }: Progress): string {
+  const local = phase === 'download' && cached > 0 && cached >= loaded - SMALL_FILES;
+  const parts = [local ? 'Reading the model from this device' : PHASES[phase]];
   if (phase === 'download' && total) parts.push(`${bytes(loaded)} of ${bytes(total)}`);
   if (secondsLeft !== undefined) parts.push(`${seconds(secondsLeft)} left`);
   return parts.join(' · ');
 }
 
-function LoadingView({ engine, progress }: { engine: Engine; progress: Loading }) {
+function LoadingView({ engine, progress }: { engine: Engine; progress: Progress }) {
   const { phase, loaded, total } = progress;
   return (
     <div class="loading">

@@ -124,12 +124,12 @@ function Guesses({ guesses, ms }: state.Result) {
   return (
     <>
       <ol class="results">
-        {guesses.map(({ label, probability }, i) => (
+        {guesses.map(({ label, score }, i) => (
           <li key={i}>
             <span class="name">{label}</span>
-            <span class="value">{(100 * probability).toFixed(1)} %</span>
+            <span class="value">{(100 * score).toFixed(1)} %</span>
             <span class="track">
-              <i style={{ width: `${100 * probability}%` }} />
+              <i style={{ width: `${100 * score}%` }} />
             </span>
           </li>
         ))}
@@ -171,7 +171,7 @@ function Results() {
 /** Screen readers hear the best guess once; a camera would never stop talking. */
 function news(): string {
   const best = result.value?.guesses[0];
-  if (best && !stream.value) return `${best.label}, ${Math.round(100 * best.probability)} percent`;
+  if (best && !stream.value) return `${best.label}, ${Math.round(100 * best.score)} percent`;
   return modelNews(engine);
 }
 

@@ -1,13 +1,13 @@
 // The picture or camera on the page, and what the model says of it.
 import { signal } from '@preact/signals';
+import { ImageClassifier, type Classification } from 'executorch-webgpu/tasks';
 import { engines } from '../model/engine.js';
 import { explain, type Problem } from '../model/problem.js';
-import { guesses, probabilities, type Guess } from './classify.js';
 
 export const engine = engines['image-classification'];
 
 export interface Result {
-  guesses: Guess[];
+  guesses: Classification[];
   ms: number;
 }
 export const picture = signal<ImageBitmap | undefined>(undefined);
@@ -21,12 +21,12 @@ const say = (what: string, remedy: string, error: unknown): void => {
 };
 
 /** Asks the model, loading it first if need be. The answer to a picture that was replaced meanwhile is dropped. */
-async function look(image: ImageBitmap, stillWanted: () => boolean): Promise<void> {
+async function look(image: ImageBitmap | HTMLVideoElement, stillWanted: () => boolean): Promise<void> {
   const session = await engine.ready();
   if (!session || !stillWanted()) return;
   const began = performance.now();
-  const all = await probabilities(session, image);
-  if (stillWanted()) result.value = { guesses: guesses(session, all), ms: performance.now() - began };
+  const guesses = await new ImageClassifier(session).classify(image);
+  if (stillWanted()) result.value = { guesses, ms: performance.now() - began };
 }
 
 export async function show(image: ImageBitmap): Promise<void> {
@@ -80,11 +80,7 @@ export async function watch(video: HTMLVideoElement, own: MediaStream): Promise<
   const on = () => stream.value === own;
   try {
     while (on()) {
-      if (video.readyState >= HTMLMediaElement.HAVE_CURRENT_DATA) {
-        const frame = await createImageBitmap(video);
-        await look(frame, on);
-        frame.close();
-      }
+      if (video.readyState >= HTMLMediaElement.HAVE_CURRENT_DATA) await look(video, on);
       if (engine.state.value.kind === 'failed') return;
       await new Promise(requestAnimationFrame);
     }

@@ -1,0 +1,171 @@
+// Pictures, models, device, and what happens when something breaks.
+import path from 'node:path';
+import { modelsFolder } from '../../../tools/playground.mjs';
+import { assert, BASE, noShift, QUESTION, serve, Visitor } from './visitor.mjs';
+
+/** A white picture with a red disc, as the bytes of a PNG. */
+async function drawn(visitor) {
+  const bytes = await visitor.raw.evaluate(async () => {
+    const canvas = new OffscreenCanvas(300, 300);
+    const context = canvas.getContext('2d');
+    context.fillStyle = '#fff';
+    context.fillRect(0, 0, 300, 300);
+    context.fillStyle = '#d50000';
+    context.beginPath();
+    context.arc(150, 150, 100, 0, 7);
+    context.fill();
+    return Array.from(new Uint8Array(await (await canvas.convertToBlob()).arrayBuffer()));
+  });
+  return { name: 'ball.png', mimeType: 'image/png', buffer: Buffer.from(bytes) };
+}
+
+async function pictures(browser, server, test) {
+  await test('pictures: a file is named; what is no picture is refused in words', async () => {
+    const visitor = await Visitor.open(browser, server, { hash: '#/pictures' });
+    await visitor.raw.setInputFiles('#file', await drawn(visitor));
+    await visitor.raw.waitForSelector('.results .value');
+    const values = await visitor.raw.locator('.results .value').allInnerTexts();
+    const shares = values.map((v) => parseFloat(v));
+    assert(shares.length === 5 && shares.every((v, i) => i === 0 || v <= shares[i - 1]), `shares ${values}`);
+    await visitor.raw.setInputFiles('#file', { name: 'a.txt', mimeType: 'text/plain', buffer: Buffer.from('hello') });
+    await visitor.raw.waitForSelector('.problem:has-text("no picture that the browser can read")');
+    await noShift(visitor, 'the picture page');
+    await visitor.close();
+  });
+  await test('pictures: the camera is named frame by frame, and let go', async () => {
+    const visitor = await Visitor.open(browser, server, { hash: '#/pictures' });
+    await visitor.raw.context().grantPermissions(['camera']);
+    await visitor.click('button', 'Use the camera');
+    await visitor.raw.waitForSelector('.results .value');
+    await visitor.click('button', 'Stop the camera');
+    await visitor.raw.waitForSelector('.drop video', { state: 'detached' });
+    await visitor.close();
+  });
+}
+
+async function models(browser, server, test) {
+  await test('models: downloaded, kept, deleted', async () => {
+    const visitor = await Visitor.open(browser, server, { hash: '#/models' });
+    const row = visitor.raw.locator('.model-row', { hasText: 'EfficientNet-Lite0' });
+    await row.getByText('not downloaded').waitFor();
+    await row.getByRole('button', { name: 'Download' }).click();
+    await row.getByText(/on this device, 19 MB/).waitFor();
+    await visitor.raw.getByText(/19 MB of models are on this device/).waitFor();
+    await row.getByRole('button', { name: /^Delete/ }).click();
+    await row.getByRole('button', { name: /^Really delete/ }).click();
+    await row.getByText('not downloaded').waitFor();
+    await visitor.close();
+  });
+  await test('models: an own folder is imported, used after a reload, and deleted', async () => {
+    const visitor = await Visitor.open(browser, server, { hash: '#/models' });
+    await visitor.raw.setInputFiles('#folder', path.join(modelsFolder, 'efficientnet-lite0'));
+    const row = visitor.raw.locator('.model-row', { hasText: 'imported by you' });
+    await row.waitFor();
+    await visitor.raw.reload();
+    await row.getByRole('link', { name: 'Try a picture' }).click();
+    server.requests.length = 0;
+    await visitor.raw.setInputFiles('#file', await drawn(visitor));
+    await visitor.raw.waitForSelector('.results .value');
+    const asked = server.requests.filter((p) => p.includes('/models/efficientnet'));
+    assert(asked.length === 0, `the server was asked for ${asked}`);
+    await visitor.raw.evaluate(() => (location.hash = '#/models'));
+    await row.getByRole('button', { name: /^Delete/ }).click();
+    await row.getByRole('button', { name: /^Really delete/ }).click();
+    await row.waitFor({ state: 'detached' });
+    await visitor.close();
+  });
+}
+
+async function devicePage(browser, server, test) {
+  await test('device: facts in words, a self-test that compares, a benchmark to share', async () => {
+    const visitor = await Visitor.open(browser, server, { hash: '#/device' });
+    await visitor.raw.waitForSelector('.summary h2');
+    const text = await visitor.text('main');
+    for (const words of [
+      'Half precision',
+      'Several processor cores',
+      'Kept by this page',
+      'Does it compute correctly?',
+    ]) {
+      assert(text.includes(words), `"${words}" is missing`);
+    }
+    const benchmark = visitor.raw.getByRole('region', { name: 'Benchmark' });
+    await benchmark.getByLabel('Model').selectOption({ label: 'EfficientNet-Lite0' });
+    await benchmark.getByRole('button', { name: 'Measure' }).click();
+    await benchmark.locator('.numbers').waitFor();
+    const report = JSON.parse(await benchmark.locator('.json').textContent());
+    assert(
+      report.device === 'wasm' && report.picture.ms > 0 && report.picture.all.length === 7,
+      JSON.stringify(report),
+    );
+    await visitor.close();
+  });
+}
+
+/** A module for the worker that fails when it is told to. */
+const BREAKER = `new BroadcastChannel('break').onmessage = () => { throw new Error('broken on purpose'); };`;
+
+async function breakdown(browser, test) {
+  await test('a model that breaks down is loaded again, and the conversation goes on', async () => {
+    const server = await serve({
+      intercept: (request, response, headers) => {
+        if (request.url !== `${BASE}breaker.js`) return false;
+        response.writeHead(200, { ...headers, 'Content-Type': 'text/javascript' }).end(BREAKER);
+        return true;
+      },
+    });
+    const visitor = await Visitor.open(browser, server, { query: '?device=wasm&instrument=./breaker.js' });
+    try {
+      await visitor.limit(400);
+      await visitor.raw.fill('#prompt', 'Tell me a very long story about a whale.');
+      await visitor.raw.keyboard.press('Enter');
+      await visitor.until(() => document.querySelector('.streaming')?.textContent.length > 10);
+      await visitor.raw.evaluate(() => new BroadcastChannel('break').postMessage(''));
+      await visitor.raw.waitForSelector('.model-strip .problem');
+      assert(/interrupted/.test(await visitor.text('.note')), 'the answer does not say that it was interrupted');
+      await visitor.limit(16);
+      await visitor.click('button', 'Load again');
+      await visitor.raw.waitForSelector('.model-strip', { state: 'detached' });
+      await visitor.raw.fill('#prompt', QUESTION);
+      await visitor.raw.keyboard.press('Enter');
+      await visitor.raw.waitForSelector('.stats:has-text("tokens/s · ")');
+      await visitor.answered();
+      const answers = await visitor.answers();
+      assert(answers.length === 2 && answers[1].length > 0, `answers ${JSON.stringify(answers)}`);
+    } finally {
+      await visitor.close();
+      await server.close();
+    }
+  });
+  await test('no model, no GPU, no isolation: each is said, with what to do', async () => {
+    const server = await serve({
+      isolation: false,
+      intercept: (request, response, headers) => {
+        if (!/\.pte$/.test(request.url)) return false;
+        response.writeHead(404, headers).end();
+        return true;
+      },
+    });
+    const page = await browser.open('about:blank');
+    try {
+      await page.raw.addInitScript(() => Object.defineProperty(navigator, 'gpu', { value: undefined }));
+      await page.raw.addInitScript(() => Object.defineProperty(navigator, 'serviceWorker', { value: undefined }));
+      await page.raw.goto(server.url);
+      const card = page.raw.locator('.model-card');
+      await card.getByText(/The CPU does the work, since .* \(one thread: this page is not isolated/).waitFor();
+      await card.getByRole('button', { name: /Download and start/ }).click();
+      await card.getByText('The download failed or ended early. Check the connection, then load again.').waitFor();
+      await card.getByRole('button', { name: 'Load again' }).waitFor();
+    } finally {
+      await page.close();
+      await server.close();
+    }
+  });
+}
+
+export async function pageTests(browser, server, test) {
+  await pictures(browser, server, test);
+  await models(browser, server, test);
+  await devicePage(browser, server, test);
+  await breakdown(browser, test);
+}

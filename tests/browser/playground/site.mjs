@@ -1,0 +1,250 @@
+// What holds for all pages: privacy, size, offline use, keyboard, accessibility.
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { gzipSync } from 'node:zlib';
+import { keepConversations } from '../../../tools/playground.mjs';
+import { assert, BASE, QUESTION, serve, TIMEOUT, Visitor } from './visitor.mjs';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const TRANSFER_LIMIT = 700 * 1024;
+
+async function privacy(browser, server, test) {
+  await test('nothing is sent: GET requests for the page’s and the model’s own files only', async () => {
+    const seen = [];
+    server.requests.length = 0;
+    const visitor = await Visitor.open(browser, server);
+    visitor.raw.context().on('request', (r) => seen.push({ url: r.url(), method: r.method(), body: r.postData() }));
+    await visitor.limit(16);
+    await visitor.raw.fill('#prompt', 'My secret is 4711. ![x](https://example.com/a.png)');
+    await visitor.raw.keyboard.press('Enter');
+    await visitor.raw.waitForSelector('.stats:has-text("tokens/s")');
+    await visitor.answered();
+    const odd = seen.filter(({ url, method, body }) => {
+      return (
+        !/^(blob|data):/.test(url) && (!url.startsWith(server.url) || method !== 'GET' || body || url.includes('4711'))
+      );
+    });
+    assert(odd.length === 0, `requests: ${JSON.stringify(odd)}`);
+    const allowed =
+      /^(assets\/[\w-]+\.\w+|models\/(index\.json|smollm2-135m-instruct\/[\w.]+)|sw\.js|[\w-]+\.(png|svg|js|webmanifest)|index\.html|)$/;
+    const others = server.requests.map((p) => p.slice(BASE.length)).filter((p) => !allowed.test(p));
+    assert(others.length === 0, `the server was asked for ${others}`);
+    await visitor.close();
+    return `${new Set(server.requests).size} files`;
+  });
+  await test('the browser would refuse to send anything elsewhere, from page and worker', async () => {
+    const visitor = await Visitor.open(browser, server);
+    const refused = await visitor.raw.evaluate(() => fetch('https://example.com/').then(() => 'sent', String));
+    assert(refused !== 'sent', 'the page could reach another site');
+    const policy = await visitor.raw.evaluate(async () => {
+      await navigator.serviceWorker.ready;
+      const assets = await (await caches.open((await caches.keys()).find((k) => k.startsWith('page-')))).keys();
+      const worker = assets.find(({ url }) => /worker/.test(url));
+      return (await fetch(worker.url)).headers.get('Content-Security-Policy');
+    });
+    assert(policy === null || /connect-src 'self'/.test(policy), `the worker's policy is ${policy}`);
+    await visitor.close();
+  });
+}
+
+const HOSTILE = `<img src=x onerror="window.hacked = 1"> <script>window.hacked = 2</script>
+
+[a link](javascript:window.hacked=3) [data](data:text/html,x) ![picture](https://example.com/a.png) [good](https://example.com/)
+
+| a | <iframe src="https://example.com/"></iframe> |
+|---|---|
+| b | c |`;
+
+async function sanitising(browser, server, test) {
+  await test('what a model writes never becomes a script, a frame, an image or a dangerous link', async () => {
+    const visitor = await Visitor.open(browser, server);
+    const messages = [{ id: 'm', role: 'assistant', content: HOSTILE }];
+    const conversation = { id: 'x', title: 'Hostile', created: 0, updated: 0, system: '', messages };
+    await keepConversations(visitor.raw, [conversation]);
+    await visitor.raw.goto(`${visitor.url}#/chat/x`);
+    await visitor.raw.reload();
+    await visitor.raw.waitForSelector('.prose table');
+    const found = await visitor.raw.evaluate(() => ({
+      hacked: window.hacked,
+      elements: document.querySelectorAll('.prose :is(img, script, iframe)').length,
+      links: Array.from(document.querySelectorAll('.prose a'), (a) => a.href),
+      text: document.querySelector('.prose').textContent,
+    }));
+    assert(found.hacked === undefined && found.elements === 0, JSON.stringify(found));
+    assert(
+      found.links.every((href) => href.startsWith('https://example.com/')),
+      `links ${found.links}`,
+    );
+    assert(found.text.includes('<script>window.hacked = 2</script>'), `the text reads ${found.text}`);
+    await visitor.close();
+  });
+}
+
+async function transfer(browser, server, test) {
+  await test('first visit: page and runtime within 700 KB gzip', async () => {
+    const bodies = new Map();
+    const visitor = await Visitor.open(browser, server);
+    visitor.raw.context().on('response', async (response) => {
+      const { pathname } = new URL(response.url());
+      if (!pathname.includes('/models/')) bodies.set(pathname, await response.body().catch(() => Buffer.alloc(0)));
+    });
+    await visitor.raw.reload();
+    await visitor.click('button', /Download and start/);
+    await visitor.raw.waitForSelector('.ready');
+    await visitor.close();
+    const sizes = [...bodies].map(([name, body]) => [name, gzipSync(body).length]);
+    const total = sizes.reduce((sum, [, size]) => sum + size, 0);
+    assert(
+      sizes.some(([name]) => name.endsWith('.wasm')),
+      `no runtime among ${sizes.map(([name]) => name)}`,
+    );
+    assert(total <= TRANSFER_LIMIT, `${total} bytes: ${sizes.join(' ')}`);
+    return `${(total / 1024).toFixed(0)} KB`;
+  });
+}
+
+async function offline(browser, test) {
+  await test('a plain static host: isolated by the service worker, and the page opens without a network', async () => {
+    const server = await serve({ isolation: false });
+    const page = await browser.open('about:blank');
+    const visitor = new Visitor(page, server.url);
+    try {
+      await page.raw.goto(server.url);
+      // the page must isolate itself by a reload; only the server is watched, since asking the page counts as touching it
+      const loads = () => server.requests.filter((p) => p.endsWith('/models/index.json')).length;
+      for (const end = Date.now() + TIMEOUT; loads() < 2; await sleep(50)) assert(Date.now() < end, 'no reload');
+      await page.raw.waitForSelector('html[data-offline]');
+      assert(await visitor.raw.evaluate(() => crossOriginIsolated), 'not isolated');
+      await visitor.limit(16);
+      await visitor.click('button', QUESTION);
+      await visitor.raw.waitForSelector('.stats:has-text("tokens/s · ")');
+      await visitor.answered();
+      await server.close();
+      for (const [hash, words] of [
+        ['#/', 'Ask a model'],
+        ['#/pictures', 'What is in this picture?'],
+        ['#/models', 'Models'],
+        ['#/device', 'This device'],
+      ]) {
+        await visitor.raw.goto(`${visitor.url}${hash}`);
+        await visitor.raw.reload();
+        await visitor.raw.waitForSelector(`main h1:has-text("${words}")`);
+      }
+      assert(await visitor.raw.evaluate(() => crossOriginIsolated), 'not isolated without a network');
+      await visitor.raw.goto(`${visitor.url}?device=wasm`);
+      await visitor.raw.reload();
+      await visitor.click('button', QUESTION);
+      await visitor.raw.waitForSelector('.stats:has-text("tokens/s · ")');
+      const [answer] = await visitor.answers();
+      assert(/Paris/.test(answer), `without a network the answer is "${answer}"`);
+    } finally {
+      await visitor.close();
+      await server.close();
+    }
+  });
+}
+
+/** Where the focus is, by the name that a screen reader gives. */
+const focused = (visitor) =>
+  visitor.raw.evaluate(() => {
+    const e = document.activeElement;
+    const style = getComputedStyle(e);
+    const ring = parseFloat(style.outlineWidth) > 0 && style.outlineStyle !== 'none';
+    const frame = e.closest('.composer, .choice');
+    return {
+      name:
+        e === document.body
+          ? 'BODY'
+          : (e.getAttribute('aria-label') ?? e.labels?.[0]?.innerText ?? e.innerText ?? e.tagName),
+      visible: ring || (frame !== null && getComputedStyle(frame).outlineStyle !== 'none'),
+    };
+  });
+
+async function keyboard(browser, server, test) {
+  await test('keyboard: everything on the first page is reached, with a visible focus', async () => {
+    const visitor = await Visitor.open(browser, server);
+    await visitor.raw.waitForSelector('.examples button:enabled');
+    await visitor.raw.locator('.skip-link').focus();
+    const names = [];
+    for (let i = 0; i < 20; ++i) {
+      const { name, visible } = await focused(visitor);
+      if (name === 'BODY') break; // the browser's own controls come next
+      assert(visible, `the focus on "${name}" cannot be seen`);
+      names.push(name);
+      await visitor.raw.keyboard.press('Tab');
+    }
+    const wanted = [
+      'Skip to',
+      'start page',
+      'Chat',
+      'Pictures',
+      'Models',
+      'Device',
+      'Nothing is sent',
+      'theme',
+      'New chat',
+    ];
+    wanted.push('settings', 'SmolLM2', 'Runs on', 'Download', QUESTION, 'Your message', 'Send');
+    for (const part of wanted) {
+      assert(
+        names.some((name) => name.includes(part)),
+        `"${part}" is not reached: ${names.join(' | ')}`,
+      );
+    }
+    await visitor.raw.locator('.promise').focus();
+    await visitor.raw.keyboard.press('Enter');
+    await visitor.raw.waitForSelector('dialog[open]');
+    await visitor.raw.keyboard.press('Escape');
+    await visitor.raw.waitForSelector('dialog[open]', { state: 'detached' });
+    assert((await focused(visitor)).name.includes('Nothing is sent'), 'the focus did not come back');
+    await visitor.close();
+  });
+}
+
+async function axe(visitor, what) {
+  const violations = await visitor.raw.evaluate(async () => {
+    const { violations } = await window.axe.run(document, { resultTypes: ['violations'] });
+    return violations.map(({ id, impact, nodes }) => ({ id, impact, where: nodes.map((n) => n.target.join(' ')) }));
+  });
+  const bad = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
+  assert(bad.length === 0, `${what}: ${JSON.stringify(bad)}`);
+  return violations.length;
+}
+
+async function accessibility(browser, server, test) {
+  for (const dark of [false, true]) {
+    await test(`axe: nothing serious on any page, ${dark ? 'dark' : 'light'}`, async () => {
+      let minor = 0;
+      const visitor = await Visitor.open(browser, server, { dark });
+      const messages = [
+        { id: 'a', role: 'user', content: 'How?' },
+        { id: 'b', role: 'assistant', content: 'So:\n\n```js\nlet a = 1;\n```\n\n- one\n- two', ended: 'stopped' },
+      ];
+      const conversation = { id: 'x', title: 'How?', created: 0, updated: 0, system: '', messages };
+      await keepConversations(visitor.raw, [conversation]);
+      await visitor.raw.reload();
+      await visitor.raw.waitForSelector('.row');
+      await visitor.raw.evaluate(AXE);
+      for (const hash of ['#/', '#/chat/x', '#/pictures', '#/models', '#/device']) {
+        await visitor.raw.evaluate((to) => (location.hash = to), hash);
+        await visitor.raw.waitForTimeout(150);
+        minor += await axe(visitor, hash);
+      }
+      await visitor.raw.evaluate(() => (location.hash = '#/'));
+      await visitor.click('button', 'How it answers: settings');
+      minor += await axe(visitor, 'settings');
+      await visitor.close();
+      return minor ? `${minor} minor` : '';
+    });
+  }
+}
+
+export async function siteTests(browser, server, test) {
+  await privacy(browser, server, test);
+  await sanitising(browser, server, test);
+  await transfer(browser, server, test);
+  await offline(browser, test);
+  await keyboard(browser, server, test);
+  await accessibility(browser, server, test);
+}

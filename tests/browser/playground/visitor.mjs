@@ -1,0 +1,75 @@
+// A visitor of the playground, for its tests.
+import { servePlayground } from '../../../tools/playground.mjs';
+
+/** In a sub-folder, as on a host that several sites share. */
+export const BASE = '/some/folder/';
+export const QUESTION = 'What is the capital of France?';
+/** For one step, in milliseconds: loading a model on a busy machine. */
+export const TIMEOUT = 90_000;
+
+export function assert(condition, message) {
+  if (!condition) throw new Error(message);
+}
+
+export const serve = (options) => servePlayground({ base: BASE, ...options });
+
+/** A visitor: a fresh browser profile and a page. */
+export class Visitor {
+  constructor(page, url) {
+    this.raw = page.raw;
+    this.close = page.close;
+    this.url = url;
+  }
+  static async open(browser, server, { query = '?device=wasm', hash = '', ...options } = {}) {
+    const page = await browser.open('about:blank', options);
+    const visitor = new Visitor(page, `${server.url}${query}`);
+    page.raw.setDefaultTimeout(TIMEOUT);
+    await page.raw.context().addInitScript(watchPage);
+    await page.raw.goto(`${visitor.url}${hash}`);
+    await page.raw.waitForSelector('main h1');
+    return visitor;
+  }
+  click = (role, name) =>
+    this.raw
+      .getByRole(role, { name, exact: typeof name === 'string' })
+      .first()
+      .click();
+  text = (selector) => this.raw.locator(selector).last().innerText();
+  /** Waits until no answer is under way. */
+  answered = () => this.raw.waitForSelector('#send');
+  answers = () => this.raw.locator('.message.assistant .prose').allInnerTexts();
+  /** Polls: the page's policy forbids what `waitForFunction` does. */
+  async until(condition) {
+    for (const end = Date.now() + TIMEOUT; Date.now() < end; await this.raw.waitForTimeout(50)) {
+      if (await this.raw.evaluate(condition)) return;
+    }
+    throw new Error(`never came true: ${condition}`);
+  }
+  /** Sets the longest answer, in tokens: the tests ask many questions. */
+  async limit(tokens) {
+    await this.click('button', 'How it answers: settings');
+    await this.raw.locator('#setting-maxTokens').fill(String(tokens));
+    await this.raw.keyboard.press('Tab');
+    await this.raw.keyboard.press('Escape');
+    await this.raw.waitForSelector('dialog[open]', { state: 'detached' });
+  }
+}
+
+/** Runs in every page before its scripts: what the tests ask for later. */
+function watchPage() {
+  window.shifts = [];
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) {
+      const moved = entry.sources.map(({ node }) => node?.className ?? node?.nodeName).join(', ');
+      if (!entry.hadRecentInput) window.shifts.push({ value: entry.value, moved });
+    }
+  }).observe({ type: 'layout-shift', buffered: true });
+}
+
+/** Far below what anybody notices (0.1 counts as good): what is left is text that grows as it comes. */
+const MOST_SHIFT = 0.02;
+export const noShift = async (visitor, what) => {
+  const shifts = await visitor.raw.evaluate(() => window.shifts);
+  const total = shifts.reduce((sum, { value }) => sum + value, 0);
+  assert(total <= MOST_SHIFT, `${what} moved by ${total}: ${JSON.stringify(shifts)}`);
+};
