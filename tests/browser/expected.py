@@ -1,6 +1,6 @@
 """What PyTorch eager says, for tests/browser/run.mjs.
 
-expected.py make FOLDER     writes expected.json (prompts, ids, labels), pictures.bin and probabilities.bin (f32)
+expected.py make FOLDER     writes expected.json (ids, losses, labels), pictures.bin and probabilities.bin (f32)
 expected.py check FOLDER    reads produced.json, {name: {prompt_ids, ids}}; prints {name: null or what is wrong}
 """
 
@@ -20,16 +20,18 @@ from PIL import Image
 FULL = os.environ.get("ETWGPU_TEST_FULL") == "1"
 TOKENS = 64 if FULL else 16
 PROMPTS = evaluation.QUESTIONS[: 8 if FULL else 2]
+WINDOWS = 3 if FULL else 1  # of Moby-Dick
+POSITIONS = 511 if FULL else 255  # of a window
 PICTURES = ("coffee", "camera", "astronaut")
 
 
 def decoder_and_tokenizer():
-    """The eager decoder on the dequantised weights, and transformers' tokenizer of the recipe's files."""
+    """The eager decoder of all logits on the dequantised weights, and transformers' tokenizer of the recipe's files."""
     import tempfile
 
     from transformers import AutoTokenizer
 
-    built = find("smollm2-135m-instruct").build(ExportOptions())
+    built = find("smollm2-135m-instruct").build(ExportOptions(max_len=512, logits="all"))
     with tempfile.TemporaryDirectory() as folder:
         for name, content in built.files.items():
             (Path(folder) / name).write_bytes(content)
@@ -45,16 +47,29 @@ def pictures() -> torch.Tensor:
     return torch.stack([efficientnet_lite0.preprocess(Image.open(folder / f"{name}.png")) for name in PICTURES])
 
 
+def text(decoder, tokenizer) -> list[dict]:
+    """Windows of Moby-Dick: ids, and -log of the probability that eager gives each but the first."""
+    ids = tokenizer(evaluation.moby_dick(), add_special_tokens=False)["input_ids"]
+    windows = []
+    for first in range(0, WINDOWS * POSITIONS, POSITIONS):
+        part = ids[first : first + POSITIONS + 1]
+        decoder.reset()
+        logits = evaluation.feed(decoder, part[:-1])[0].double()
+        losses = torch.nn.functional.cross_entropy(logits, torch.tensor(part[1:]), reduction="none")
+        windows.append({"ids": part, "losses": losses.tolist()})
+    return windows
+
+
 def make(folder: Path) -> None:
     decoder, tokenizer = decoder_and_tokenizer()
     generate = []
-    for text in PROMPTS:
-        messages = [{"role": "user", "content": text}]
+    for question in PROMPTS:
+        messages = [{"role": "user", "content": question}]
         prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
         answer = evaluation.greedy(decoder, ids, TOKENS, eos=[tokenizer.eos_token_id])
         text_out = tokenizer.decode(answer.ids, skip_special_tokens=True)
-        generate.append({"text": text, "promptIds": ids, "ids": answer.ids, "answer": text_out})
+        generate.append({"text": question, "promptIds": ids, "ids": answer.ids, "answer": text_out})
 
     batch = pictures()
     with torch.no_grad():
@@ -67,7 +82,7 @@ def make(folder: Path) -> None:
         "classes": probabilities.shape[1],
         "top": [labels[i] for i in np.argmax(probabilities.numpy(), axis=1)],
     }
-    expected = {"tokens": TOKENS, "generate": generate, "classify": classify}
+    expected = {"tokens": TOKENS, "generate": generate, "text": text(decoder, tokenizer), "classify": classify}
     (folder / "expected.json").write_text(json.dumps(expected))
 
 

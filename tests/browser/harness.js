@@ -119,6 +119,27 @@ window.harness = {
       return { worst, top, shape: output.shape };
     }),
 
+  /** Of each id but the first: -log of the probability that a model with the logits of every position gives it. */
+  losses: ({ key, ids, chunk }) =>
+    attempt(async () => {
+      const losses = [];
+      for (let start = 0; start + 1 < ids.length; start += chunk) {
+        const part = ids.slice(start, Math.min(start + chunk, ids.length - 1));
+        const [logits] = await sessions[key].run([
+          et.tensor('i64', [1, part.length], part),
+          et.tensor('i64', [1], [start]),
+        ]);
+        const vocabulary = logits.shape[2];
+        for (let i = 0; i < part.length; ++i) {
+          const row = logits.data.subarray(i * vocabulary, (i + 1) * vocabulary);
+          const most = row.reduce((a, b) => Math.max(a, b));
+          const sum = row.reduce((total, x) => total + Math.exp(x - most), 0);
+          losses.push(Math.log(sum) + most - row[ids[start + i + 1]]);
+        }
+      }
+      return losses;
+    }),
+
   /** run() with inputs as [dtype, shape, numbers]. */
   run: ({ key, inputs, method }) =>
     attempt(async () => {
