@@ -18,12 +18,11 @@ export function askInstrument(page) {
 
 /**
  * What one decoded token costs, on average over the tokens of one generation. With several in flight a token is not paid for
- * right before it is delivered, so the first and the last three, after which nothing is started, are left out.
+ * right before it is delivered: what is counted between the first and the last one is divided by the read-backs begun in that
+ * time, one a token. A generation that reads nothing back (the CPU's) is divided by its tokens.
  */
 export function perToken(tokens) {
-  const steady = tokens.length > 8 ? tokens.slice(1, -3) : tokens;
-  const [first, last] = [steady[0], steady.at(-1)];
-  return Object.fromEntries(
-    Object.keys(last ?? {}).map((name) => [name, (last[name] - first[name]) / (steady.length - 1)]),
-  );
+  const [first, last] = [tokens[0], tokens.at(-1)];
+  const steps = last?.readBacks - first?.readBacks || tokens.length - 1;
+  return Object.fromEntries(Object.keys(last ?? {}).map((name) => [name, (last[name] - first[name]) / steps]));
 }

@@ -8,6 +8,7 @@ const counts = {
   dispatches: 0,
   submits: 0, // with at least one command buffer
   emptySubmits: 0,
+  readBacks: 0,
   readBackBytes: 0,
   writes: 0,
   writeBytes: 0,
@@ -63,7 +64,9 @@ around('GPUQueue', 'writeBuffer', (_queue, [, , data, offset = 0, size]) => {
   counts.writeBytes += size ?? data.byteLength - offset;
 });
 around('GPUBuffer', 'mapAsync', (buffer, [mode, offset = 0, size]) => {
-  if (mode & 1) counts.readBackBytes += size ?? buffer.size - offset;
+  if (!(mode & 1)) return;
+  counts.readBacks++;
+  counts.readBackBytes += size ?? buffer.size - offset;
 });
 
 // a token is an event {id, text} of the protocol
