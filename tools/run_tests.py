@@ -97,7 +97,7 @@ SUITES = [
         ["node", "tests/browser/run.mjs"],
         from_json_line,
         needs="tests/browser/run.mjs",
-        minutes=90 if FULL else 20,
+        minutes=90 if FULL else 40,
     ),
     Suite(
         "consumers",
@@ -126,7 +126,11 @@ SUITES = [
     Suite("mutations", ["tools/mutations.sh", "native", "10000"], from_json_line, needs="tests/fuzz/CMakeLists.txt"),
     Suite("wgsl", [sys.executable, "tools/validate_wgsl.py"], from_json_line, needs="tools/wgsl_variants"),
     Suite(
-        "c++", ["build/native/etwgpu_tests", "--gtest_output=xml:{report}"], from_xml, needs="tests/cpp/**/*_test.cpp"
+        "c++",
+        ["build/native/etwgpu_tests", "--gtest_output=xml:{report}"],
+        from_xml,
+        needs="tests/cpp/**/*_test.cpp",
+        minutes=40,  # compiles every WGSL variant for the software GPU, unless Mesa has them in its cache
     ),
     Suite(
         "web",

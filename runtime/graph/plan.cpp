@@ -221,7 +221,7 @@ std::string describeLargest(const Graph& graph, const MemoryPlan& plan) {
     bytes = plan.placements[i].size;
   }
   if (largest == kNoValue) return "";
-  std::string what = "an input or scratch memory";
+  std::string what = "'" + graph.value(largest).name + "'";  // an input, or "<node>.scratch"
   for (const Node& node : graph.nodes) {
     for (ValueId output : node.outputs) {
       if (output == largest) what = "the result of " + node.op + (node.name.empty() ? "" : " '" + node.name + "'");
