@@ -121,7 +121,8 @@ def test_memory_cap(large, fixture_of, device):
     """Refused before anything is allocated, by what the file declares or what its intermediate values need."""
     with pytest.raises(errors.LimitExceededError, match=r"declares .* the memory cap is 1000"):
         runtime.load(large, device, memory_cap=1000)
-    largest = r"memory cap.*; the largest intermediate value, of \d+ bytes, is (the result of etwgpu\.linear|'sample.scratch')"
+    what = r"(the result of etwgpu\.linear|'sample\.scratch')"
+    largest = r"memory cap.*; the largest intermediate value, of \d+ bytes, is " + what
     with pytest.raises(errors.LimitExceededError, match=largest):
         runtime.load(fixture_of("decoder2").path, device, memory_cap=110_000)
     memory = runtime.load(large, device).memory_report()
