@@ -198,7 +198,7 @@ inline KernelCase feedbackCase() {
 }
 
 inline KernelCase sampleCase() {
-  KernelCase c{"sample", {}};
+  KernelCase c{"sample", {}, true};
   const ValueId x = c.builder.value("x", DType::f32, {1, 5000}, ValueKind::intermediate);
   const ValueId start = c.builder.value("start", DType::i64, {1}, ValueKind::intermediate);
   const ValueId options = c.builder.value("options", DType::i32, {8}, ValueKind::intermediate);
