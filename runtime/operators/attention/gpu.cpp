@@ -42,20 +42,7 @@ Status describeTiles(GpuPlanContext& c, const Tiles& t, int64_t min_queries) {
   b.read("k", t.k, 4);
   b.read("v", t.v, 4);
   if (t.start != kNoValue) b.read("start", t.start);
-  const ExprId four = x.constant(4);
-  const auto stride = [&](const char* name, ExprId e) { b.param(name, x.floordiv(e, four)); };
-  b.param("queries", t.queries);
-  b.param("keys", t.keys);
-  stride("q_s", t.q_s);
-  stride("q_h", t.q_h);
-  stride("q_b", t.q_b);
-  stride("k_h", t.k_h);
-  stride("k_b", t.k_b);
-  stride("y_s", t.y_s);
-  stride("y_h", t.y_h);
-  stride("y_b", t.y_b);
-  b.param("scale", t.scale);
-  b.param("window", t.window);
+  addTileParams(b, c, t, 4, t.scale);
   if (t.mask != kNoValue) {
     bindMask(b, c, t);
   } else {

@@ -27,6 +27,24 @@ struct Tiles {
   double scale = 1;
   ExprId window;
 };
+
+/// The parameters that every kernel of tiles begins with; strides in vectors of `width` elements.
+inline void addTileParams(DispatchBuilder& b, GpuPlanContext& c, const Tiles& t, int64_t width, double scale) {
+  const ExprId vector = c.exprs.constant(width);
+  b.param("queries", t.queries);
+  b.param("keys", t.keys);
+  for (const auto& [name, stride] : {std::pair("q_s", t.q_s),
+                                     {"q_h", t.q_h},
+                                     {"q_b", t.q_b},
+                                     {"k_h", t.k_h},
+                                     {"k_b", t.k_b},
+                                     {"y_s", t.y_s},
+                                     {"y_h", t.y_h},
+                                     {"y_b", t.y_b}})
+    b.param(name, c.exprs.floordiv(stride, vector));
+  b.param("scale", scale);
+  b.param("window", t.window);
+}
 /// Describes the dispatch for calls with at least min_queries queries.
 Status describeTiles(GpuPlanContext& c, const Tiles& t, int64_t min_queries);
 

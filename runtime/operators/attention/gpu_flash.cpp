@@ -40,19 +40,7 @@ Result<bool> describeFlash(GpuPlanContext& c, const Tiles& t, int64_t min_querie
   for (const auto& [name, v] : {std::pair("q", t.q), {"k", t.k}, {"v", t.v}})
     b.bindTyped(name, v, Access::read, "vec4<u32>");
   if (t.start != kNoValue) b.read("start", t.start);
-  const auto stride = [&](const char* name, ExprId e) { b.param(name, x.floordiv(e, x.constant(8))); };
-  b.param("queries", t.queries);
-  b.param("keys", t.keys);
-  stride("q_s", t.q_s);
-  stride("q_h", t.q_h);
-  stride("q_b", t.q_b);
-  stride("k_h", t.k_h);
-  stride("k_b", t.k_b);
-  stride("y_s", t.y_s);
-  stride("y_h", t.y_h);
-  stride("y_b", t.y_b);
-  b.param("scale", t.scale * 1.4426950408889634);  // log2(e): the kernel takes powers of 2
-  b.param("window", t.window);
+  addTileParams(b, c, t, 8, t.scale * 1.4426950408889634);  // log2(e): the kernel takes powers of 2
   b.write("y", t.y, 4);
   b.subgroupMatrices();
   describeSizes(b, size, int(t.head_dim), int(c.caps.matrix_size));
