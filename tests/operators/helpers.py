@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from executorch_webgpu.lowering import reference
@@ -15,6 +16,7 @@ from executorch_webgpu.partitioner import WebGPUPartitioner
 from executorch_webgpu.quantization import QuantizedLinear
 from executorch_webgpu.runtime import load
 from export.make_fixtures import lower
+from program_cache import cached
 from torch import nn
 
 TIERS = ["baseline", "subgroups"]
@@ -108,6 +110,23 @@ def error_of(found: torch.Tensor, reference: torch.Tensor, each: bool) -> float:
     return error if error == error else float("inf")
 
 
+def exported(folder: Path, model: nn.Module, example: tuple, dynamic_shapes=None) -> Path:
+    """The path of the model's program in this folder: one delegate, and no operator beside it."""
+
+    def make() -> tuple[bytes, list[str]]:
+        program = lower(model, example, dynamic_shapes, WebGPUPartitioner())
+        plan = program.executorch_program.execution_plan[0]
+        assert len(plan.delegates) == 1 and not plan.operators, [op.name for op in plan.operators]
+        names = {node.op for d in reference.delegates(program) for node in d.graph.nodes}
+        return program.buffer, sorted(names)
+
+    buffer, names = cached(model, example, make)
+    seen_operators.update(names)
+    path = folder / "model.pte"
+    path.write_bytes(buffer)
+    return path
+
+
 def check(
     tmp_path,
     model,
@@ -124,12 +143,7 @@ def check(
     if isinstance(model, Function) and dynamic_shapes:
         dynamic_shapes = (dynamic_shapes,)  # one entry for *args
     references = [expected(model, call) for call in calls]
-    program = lower(model, example or calls[0], dynamic_shapes, WebGPUPartitioner())
-    plan = program.executorch_program.execution_plan[0]
-    assert len(plan.delegates) == 1 and not plan.operators, [op.name for op in plan.operators]
-    seen_operators.update(node.op for d in reference.delegates(program) for node in d.graph.nodes)
-    path = tmp_path / "model.pte"
-    path.write_bytes(program.buffer)
+    path = exported(tmp_path, model, example or calls[0], dynamic_shapes)
     wrong = []
     for run in runs:
         session = run.session(path)

@@ -4,10 +4,9 @@ over workgroups. A wrong mask, tile border, head group or position would show he
 import pytest
 import torch
 import torch.nn.functional as F
-from executorch_webgpu.partitioner import WebGPUPartitioner
 from executorch_webgpu.quantization import QuantizedLinear, QuantizedWeight
-from export.make_fixtures import Layer, lower
-from operators.helpers import HALF, WIDE, Function, Run, check_gpu, in_double
+from export.make_fixtures import Layer
+from operators.helpers import HALF, WIDE, Function, Run, check_gpu, exported, in_double
 from torch import nn
 from torch.export import Dim
 
@@ -92,9 +91,7 @@ def test_cached_layer(tmp_path, heads, kv_heads, d, length, window, quantised, n
             nn.init.uniform_(p, 0.5, 1.5)
     reference = in_double(model)
     dims = ({1: Dim("s", min=1, max=length - 1)}, None)
-    program = lower(model, (torch.randn(1, 5, 64), torch.tensor([0])), dims, WebGPUPartitioner())
-    path = tmp_path / "model.pte"
-    path.write_bytes(program.buffer)
+    path = exported(tmp_path, model, (torch.randn(1, 5, 64), torch.tensor([0])), dims)
     sessions = [run.session(path) for run in runs]
     start = 0
     for s in [7, 1, 1, 33, 1, length - 44, 1]:

@@ -4,9 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from executorch_webgpu.errors import ExecuTorchWebGPUError
-from executorch_webgpu.partitioner import WebGPUPartitioner
-from export.make_fixtures import lower
-from operators.helpers import CPU, HALF, Function, Run, check
+from operators.helpers import CPU, HALF, Function, Run, check, exported
 from torch.export import Dim
 
 pytestmark = pytest.mark.gpu
@@ -105,11 +103,7 @@ def test_fill(tmp_path):
 
 @pytest.mark.parametrize("run", [Run(), *CPU], ids=str)
 def test_size_beyond_the_maximum(tmp_path, run):
-    program = lower(
-        Function(lambda x: x * 2), (torch.randn(3, 2),), (({0: Dim("n", min=1, max=5)},),), WebGPUPartitioner()
-    )
-    path = tmp_path / "model.pte"
-    path.write_bytes(program.buffer)
+    path = exported(tmp_path, Function(lambda x: x * 2), (torch.ones(3, 2),), (({0: Dim("n", min=1, max=5)},),))
     session = run.session(path)
     with pytest.raises(ExecuTorchWebGPUError, match="6"):
         session.forward(torch.randn(6, 2))
