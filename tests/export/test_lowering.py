@@ -1,5 +1,6 @@
 """What is serialised computes what eager computes, at every size, with state; what is not supported stays outside."""
 
+from functools import cache
 from random import Random
 
 import pytest
@@ -18,12 +19,17 @@ from torch.export import export as torch_export
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod
 
 
-@pytest.mark.parametrize("name", ["mlp", "conv", "decoder2", "decoder2_all"])
-def test_fixture(name):
+@cache
+def fixture_and_export(name):
     torch.manual_seed(0)
     fixture = make_fixtures.FIXTURES[name]()
+    return fixture, export(fixture.model, fixture.example or fixture.calls[0], fixture.dynamic_shapes)
+
+
+@pytest.mark.parametrize("name", ["mlp", "conv", "decoder2", "decoder2_all"])
+def test_fixture(name):
+    fixture, exported = fixture_and_export(name)
     expected = make_fixtures.eager_outputs(fixture)
-    exported = export(fixture.model, fixture.example or fixture.calls[0], fixture.dynamic_shapes)
     assert len(exported.delegates) == 1 and not exported.cpu_operators()
     delegate = exported.delegates[0]
     for i, (call, outputs) in enumerate(zip(fixture.calls, expected, strict=True)):
@@ -35,8 +41,7 @@ def test_fixture(name):
 
 
 def test_decoder_is_small_and_says_its_bounds():
-    fixture = make_fixtures.decoder()
-    exported = export(fixture.model, fixture.example, fixture.dynamic_shapes)
+    _, exported = fixture_and_export("decoder2")
     assert len(exported.ops) < 25 + 2 * 45
     assert [(s.min, s.max, s.input, s.dim) for s in exported.graph.symbols] == [(1, 63, 0, 1)]
     states = exported.values("state")
@@ -300,8 +305,7 @@ def test_external_weights(tmp_path):
 
 
 def test_payload_text_names_everything():
-    fixture = make_fixtures.decoder()
-    text = payload.to_text(export(fixture.model, fixture.example, fixture.dynamic_shapes).graph)
+    text = payload.to_text(fixture_and_export("decoder2")[1].graph)
     for part in ("in 1..63", "r4b4g32a", "r4b8", "layers.0.k_cache", "aten.rms_norm.default", "state %"):
         assert part in text
 
