@@ -32,6 +32,7 @@
   X(DeviceAddRef) \
   X(DeviceCreateBuffer) \
   X(DeviceCreateShaderModule) \
+  X(DeviceCreateComputePipeline) \
   X(DeviceCreateComputePipelineAsync) \
   X(DeviceCreateBindGroupLayout) \
   X(DeviceCreatePipelineLayout) \

@@ -17,7 +17,8 @@ namespace etwgpu {
 class GpuDelegate final : public Delegate {
  public:
   GpuDelegate(std::shared_ptr<GpuStore> store, GpuPlan plan);
-  /// Makes every buffer and bind group and starts the pipelines; finishLoading() waits for what was started.
+  /// Makes every buffer and bind group and starts the pipelines; finishLoading() waits for what was started. On
+  /// software adapters what draws tokens is made by the first setSampling() that wants it.
   Status prepare(const NamedDataMap& data);
 
   const Graph& graph() const override { return plan_.graph; }
@@ -58,7 +59,8 @@ class GpuDelegate final : public Delegate {
   Result<GpuSlice> sliceOf(ValueId value) const;
   Status makeBuffers(const NamedDataMap& data);
   Status findSlices();
-  Status makeDispatch(const PlannedDispatch& planned, uint64_t& params_at);
+  Status makeDispatches(bool sampling, bool at_once);
+  Result<Dispatch> makeDispatch(const PlannedDispatch& planned, uint64_t params_at, bool at_once);
   Storage storageOf(ValueId value) const;
   Sizes sizesOf(ValueId value) const;
 

@@ -35,6 +35,7 @@ Status GpuDelegate::setSampling(const SamplingOptions& options, bool log_probabi
   if (options.greedy() && !log_probabilities) return {};
   const PlannedSampling& s = plan_.sampling;
   if (!s.present()) return Status(Code::unsupported_operator, "the graph's tokens cannot be drawn on the GPU");
+  ETWGPU_TRY(makeDispatches(true, true));
   step_mode_ = kSampleMode | sampleFilters(options);
   const auto words = sampleOptions(options);
   for (size_t i = 0; i < words.size(); ++i)

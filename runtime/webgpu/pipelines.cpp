@@ -4,7 +4,8 @@
 
 namespace etwgpu {
 
-Result<std::shared_ptr<Pipeline>> PipelineCache::get(const WgslVariant& variant, const BindingLayout& layout) {
+Result<std::shared_ptr<Pipeline>> PipelineCache::get(const WgslVariant& variant, const BindingLayout& layout,
+                                                     bool at_once) {
   auto key = std::make_pair(variant, layout);
   if (const auto it = pipelines_.find(key); it != pipelines_.end()) return it->second;
   ETWGPU_ASSIGN(std::string code, expandWgsl(variant));
@@ -14,7 +15,7 @@ Result<std::shared_ptr<Pipeline>> PipelineCache::get(const WgslVariant& variant,
   const Layout& made = layoutOf(layout);
   auto pipeline = std::make_shared<Pipeline>();
   pipeline->layout = made.group.get();
-  start(pipeline, variant, code, made);
+  start(pipeline, variant, code, made, at_once);
   pipelines_.emplace(std::move(key), pipeline);
   return pipeline;
 }
@@ -57,7 +58,7 @@ Task<Status> waitForPipeline(std::shared_ptr<Pipeline> pipeline) {
 }
 
 void PipelineCache::start(const std::shared_ptr<Pipeline>& pipeline, const WgslVariant& variant,
-                          const std::string& code, const Layout& layout) {
+                          const std::string& code, const Layout& layout, bool at_once) {
   // The pipeline's own error only says that the module is invalid; why, the module's error scope knows.
   device_.openErrorScopes();
   WGPUShaderSourceWGSL source = WGPU_SHADER_SOURCE_WGSL_INIT;
@@ -66,13 +67,14 @@ void PipelineCache::start(const std::shared_ptr<Pipeline>& pipeline, const WgslV
   module_descriptor.nextInChain = &source.chain;
   module_descriptor.label = toStringView(variant.name);
   ShaderModuleHandle module(wg::DeviceCreateShaderModule(device_.handle(), &module_descriptor));
-  device_.closeErrorScopes(pipeline->pending, "kernel " + variant.name);
-
   WGPUComputePipelineDescriptor descriptor = WGPU_COMPUTE_PIPELINE_DESCRIPTOR_INIT;
   descriptor.label = toStringView(variant.name);
   descriptor.layout = layout.pipeline.get();
   descriptor.compute.module = module.get();
   descriptor.compute.entryPoint = toStringView("main");
+  if (at_once) pipeline->handle = PipelineHandle(wg::DeviceCreateComputePipeline(device_.handle(), &descriptor));
+  device_.closeErrorScopes(pipeline->pending, "kernel " + variant.name);
+  if (at_once) return;
   pipeline->pending->begin();
   WGPUCreateComputePipelineAsyncCallbackInfo info = WGPU_CREATE_COMPUTE_PIPELINE_ASYNC_CALLBACK_INFO_INIT;
   info.mode = wg::kCallbackMode;

@@ -33,8 +33,9 @@ class PipelineCache {
  public:
   explicit PipelineCache(Device& device) : device_(device) {}
 
-  /// The pipeline of a variant, starting it if it is new. Errors of the preprocessor are returned at once.
-  Result<std::shared_ptr<Pipeline>> get(const WgslVariant& variant, const BindingLayout& layout);
+  /// The pipeline of a variant, starting it if it is new. Errors of the preprocessor are returned at once. `at_once`:
+  /// it can be used without waiting; what uses it waits where it must.
+  Result<std::shared_ptr<Pipeline>> get(const WgslVariant& variant, const BindingLayout& layout, bool at_once = false);
   size_t size() const { return pipelines_.size(); }
 
  private:
@@ -44,7 +45,7 @@ class PipelineCache {
   };
   const Layout& layoutOf(const BindingLayout& layout);
   void start(const std::shared_ptr<Pipeline>& pipeline, const WgslVariant& variant, const std::string& code,
-             const Layout& layout);
+             const Layout& layout, bool at_once);
 
   Device& device_;
   std::map<BindingLayout, Layout> layouts_;

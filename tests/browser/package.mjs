@@ -6,9 +6,9 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
 import { launch } from '../../tools/browser/launch.mjs';
 import { serve } from '../../tools/serve.mjs';
+import { assert, Runner } from './runner.mjs';
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const ROOT = path.dirname(path.dirname(HERE));
@@ -21,8 +21,6 @@ const PICTURES = execFileSync(
 )
   .trim()
   .concat('/data');
-const SECONDS = 240; // for one test
-const { values: options } = parseArgs({ options: { only: { type: 'string', default: '' } } });
 
 const FOLDER = '/models/efficientnet-lite0/';
 const LLM = '/models/smollm2-135m-instruct/';
@@ -33,33 +31,8 @@ if (![FOLDER, LLM].every((url) => existsSync(path.join(MODELS, '..', url, 'manif
 }
 const SIZE = statSync(path.join(MODELS, 'efficientnet-lite0/model.pte')).size;
 
-const counts = { passed: 0, failed: 0 };
-let pageLog = [];
-
-function assert(condition, message) {
-  if (!condition) throw new Error(typeof message === 'string' ? message : JSON.stringify(message));
-}
-
-async function test(name, body) {
-  if (!new RegExp(options.only).test(name)) return;
-  pageLog = [];
-  const began = performance.now();
-  let timer;
-  const tooLong = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`not done after ${SECONDS} s`)), SECONDS * 1000);
-  });
-  try {
-    const note = await Promise.race([body(), tooLong]);
-    counts.passed++;
-    console.log(`ok      ${name} (${((performance.now() - began) / 1000).toFixed(1)} s)${note ? `: ${note}` : ''}`);
-  } catch (error) {
-    counts.failed++;
-    console.log(`FAILED  ${name}: ${error.message}`);
-    for (const line of pageLog.slice(-10)) console.log(`        [page] ${line}`);
-  } finally {
-    clearTimeout(timer);
-  }
-}
+const runner = new Runner({ seconds: 240 });
+const { test } = runner;
 
 /** A browser, a server that can be made to fail, and a page with package.js. */
 async function withPage(browserName, serverOptions, body) {
@@ -70,7 +43,7 @@ async function withPage(browserName, serverOptions, body) {
   });
   let browser;
   try {
-    browser = await launch(browserName, (line) => pageLog.push(line));
+    browser = await launch(browserName, runner.log);
     const open = async (how) => {
       const page = await browser.open(`${server.url}package.html`, how);
       await page.raw.waitForFunction('window.packageReady', { timeout: 30_000 });
@@ -89,8 +62,7 @@ async function withPage(browserName, serverOptions, body) {
     const page = await open();
     await body({ page, open, server, asked: () => server.log.splice(0).filter((r) => r.path.startsWith('/models/')) });
   } catch (error) {
-    counts.failed++;
-    console.log(`FAILED  ${browserName} could not be driven: ${error.message}`);
+    runner.fail(`${browserName} could not be driven`, error.message);
   } finally {
     await browser?.close();
     await server.close();
@@ -369,5 +341,4 @@ await (async () => {
   });
   await withPage('firefox', {}, firefox);
 })();
-console.log(JSON.stringify(counts));
-process.exit(counts.failed ? 1 : 0);
+runner.end();

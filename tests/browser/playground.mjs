@@ -7,12 +7,12 @@ import { chatTests } from './playground/chat.mjs';
 import { pageTests } from './playground/pages.mjs';
 import { siteTests } from './playground/site.mjs';
 import { serve } from './playground/visitor.mjs';
+import { Runner } from './runner.mjs';
 
-/** `test(name, body)` of the runner. */
-export async function playgroundTests(test, log = () => {}) {
-  const named = (name, body) => test(`playground: ${name}`, body);
+export async function playgroundTests(runner) {
+  const named = (name, body) => runner.test(`playground: ${name}`, body);
   const server = await serve();
-  const browser = await launch('chromium', log);
+  const browser = await launch('chromium', runner.log);
   try {
     await chatTests(browser, server, named);
     await pageTests(browser, server, named);
@@ -23,26 +23,8 @@ export async function playgroundTests(test, log = () => {}) {
   }
 }
 
-async function main([, only = '']) {
-  const counts = { passed: 0, failed: 0 };
-  let lines = [];
-  const test = async (name, body) => {
-    if (!new RegExp(only).test(name)) return;
-    lines = [];
-    const began = performance.now();
-    const seconds = () => ((performance.now() - began) / 1000).toFixed(1);
-    try {
-      const note = await body();
-      counts.passed++;
-      console.log(`ok      ${name} (${seconds()} s)${note ? `: ${note}` : ''}`);
-    } catch (error) {
-      counts.failed++;
-      console.log(`FAILED  ${name} (${seconds()} s): ${error.message}`);
-      for (const line of lines.slice(-8)) console.log(`        [page] ${line}`);
-    }
-  };
-  await playgroundTests(test, (line) => lines.push(line));
-  console.log(JSON.stringify(counts));
-  process.exit(counts.failed ? 1 : 0);
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const runner = new Runner({ seconds: 240 });
+  await playgroundTests(runner);
+  runner.end();
 }
-if (process.argv[1] === fileURLToPath(import.meta.url)) await main(process.argv.slice(2));

@@ -292,10 +292,12 @@ const library = {
       layout: etwgpu.objects[layout],
       compute: { module: etwgpu.objects[module], entryPoint: etwgpu.text(entry, entryLength) },
     };
+    if (!op) return etwgpu.create(device, (d) => d.createComputePipeline(descriptor));
     etwgpu.objects[device].createComputePipelineAsync(descriptor).then(
       (pipeline) => etwgpu.done(op, 1, etwgpu.add(pipeline)),
       (error) => etwgpu.done(op, error?.reason === 'validation' ? 3 : 4, 0, error),
     );
+    return 0;
   },
 
   // ---- commands

@@ -75,8 +75,9 @@ int etwgpu_js_create_module(int device, const char* code, int length, const char
 int etwgpu_js_create_group_layout(int device, const int* types, int count);
 int etwgpu_js_create_pipeline_layout(int device, int group_layout);
 int etwgpu_js_create_group(int device, int layout, const double* entries, int count);
-void etwgpu_js_create_pipeline(void* op, int device, int layout, int module, const char* entry, int entry_length,
-                               const char* label, int label_length);
+/// Without an operation (null) it is made at once and returned; else the operation gets it.
+int etwgpu_js_create_pipeline(void* op, int device, int layout, int module, const char* entry, int entry_length,
+                              const char* label, int label_length);
 int etwgpu_js_create_encoder(int device);
 int etwgpu_js_begin_pass(int encoder, int query_set, int begin, int end);
 void etwgpu_js_copy(int encoder, int source, double source_offset, int target, double target_offset, double size);
@@ -307,11 +308,19 @@ WGPUBindGroup wgpuDeviceCreateBindGroup(WGPUDevice device, const WGPUBindGroupDe
   return toHandle<WGPUBindGroup>(
       etwgpu_js_create_group(toIndex(device), toIndex(d->layout), entries.data(), int(d->entryCount)));
 }
+namespace {
+int createPipeline(void* op, WGPUDevice device, const WGPUComputePipelineDescriptor* d) {
+  return etwgpu_js_create_pipeline(op, toIndex(device), toIndex(d->layout), toIndex(d->compute.module),
+                                   d->compute.entryPoint.data, length(d->compute.entryPoint), d->label.data,
+                                   length(d->label));
+}
+}  // namespace
+WGPUComputePipeline wgpuDeviceCreateComputePipeline(WGPUDevice device, const WGPUComputePipelineDescriptor* d) {
+  return toHandle<WGPUComputePipeline>(createPipeline(nullptr, device, d));
+}
 WGPUFuture wgpuDeviceCreateComputePipelineAsync(WGPUDevice device, const WGPUComputePipelineDescriptor* d,
                                                 WGPUCreateComputePipelineAsyncCallbackInfo info) {
-  etwgpu_js_create_pipeline(operation(Kind::pipeline, info), toIndex(device), toIndex(d->layout),
-                            toIndex(d->compute.module), d->compute.entryPoint.data, length(d->compute.entryPoint),
-                            d->label.data, length(d->label));
+  createPipeline(operation(Kind::pipeline, info), device, d);
   return kNoFuture;
 }
 

@@ -1,6 +1,7 @@
 // The first visit, answers, conversations.
 import { readFileSync } from 'node:fs';
-import { assert, noShift, QUESTION, Visitor } from './visitor.mjs';
+import { assert } from '../runner.mjs';
+import { noShift, QUESTION, Visitor } from './visitor.mjs';
 
 async function firstVisit(browser, server, test) {
   let visitor;

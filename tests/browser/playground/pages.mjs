@@ -1,7 +1,8 @@
 // Pictures, models, device, and what happens when something breaks.
 import path from 'node:path';
 import { modelsFolder } from '../../../tools/playground.mjs';
-import { assert, BASE, noShift, QUESTION, serve, Visitor } from './visitor.mjs';
+import { assert } from '../runner.mjs';
+import { BASE, noShift, QUESTION, serve, Visitor } from './visitor.mjs';
 
 /** A white picture with a red disc, as the bytes of a PNG. */
 async function drawn(visitor) {
@@ -98,7 +99,16 @@ async function devicePage(browser, server, test) {
       report.device === 'wasm' && report.picture.ms > 0 && report.picture.all.length === 7,
       JSON.stringify(report),
     );
+    const selfTest = visitor.raw.getByRole('region', { name: 'Self-test' });
+    await selfTest.getByRole('button').click();
+    await selfTest.locator('.test-row', { hasText: 'computing on both…' }).first().waitFor();
+    const done = selfTest.locator('.test-row .good');
+    await done.nth(1).waitFor();
+    const words = (await done.allInnerTexts()).join('\n');
+    assert(/the same result, “.+”\n?.*largest difference/.test(words), words);
+    assert(/“.+”\n?.*(12 equal tokens|token (7|8|9|10|11|12) differs)/.test(words), words);
     await visitor.close();
+    return words.replaceAll('\n', '; ');
   });
 }
 

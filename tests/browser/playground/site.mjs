@@ -4,7 +4,8 @@ import { createRequire } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { keepConversations } from '../../../tools/playground.mjs';
-import { assert, BASE, QUESTION, serve, TIMEOUT, Visitor } from './visitor.mjs';
+import { assert } from '../runner.mjs';
+import { BASE, QUESTION, serve, TIMEOUT, Visitor } from './visitor.mjs';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const TRANSFER_LIMIT = 700 * 1024;
@@ -108,9 +109,9 @@ async function offline(browser, test) {
   await test('a plain static host: isolated by the service worker, and the page opens without a network', async () => {
     const server = await serve({ isolation: false });
     const page = await browser.open('about:blank');
-    const visitor = new Visitor(page, server.url);
+    const visitor = new Visitor(page, `${server.url}?device=wasm`);
     try {
-      await page.raw.goto(server.url);
+      await page.raw.goto(visitor.url);
       // the page must isolate itself by a reload; only the server is watched, since asking the page counts as touching it
       const loads = () => server.requests.filter((p) => p.endsWith('/models/index.json')).length;
       for (const end = Date.now() + TIMEOUT; loads() < 2; await sleep(50)) assert(Date.now() < end, 'no reload');
@@ -132,7 +133,7 @@ async function offline(browser, test) {
         await visitor.raw.waitForSelector(`main h1:has-text("${words}")`);
       }
       assert(await visitor.raw.evaluate(() => crossOriginIsolated), 'not isolated without a network');
-      await visitor.raw.goto(`${visitor.url}?device=wasm`);
+      await visitor.raw.goto(visitor.url);
       await visitor.raw.reload();
       await visitor.click('button', QUESTION);
       await visitor.raw.waitForSelector('.stats:has-text("tokens/s · ")');

@@ -1,15 +1,12 @@
 // A visitor of the playground, for its tests.
 import { servePlayground } from '../../../tools/playground.mjs';
+import { assert } from '../runner.mjs';
 
 /** In a sub-folder, as on a host that several sites share. */
 export const BASE = '/some/folder/';
 export const QUESTION = 'What is the capital of France?';
 /** For one step, in milliseconds: loading a model on a busy machine. */
 export const TIMEOUT = 90_000;
-
-export function assert(condition, message) {
-  if (!condition) throw new Error(message);
-}
 
 export const serve = (options) => servePlayground({ base: BASE, ...options });
 
