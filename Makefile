@@ -16,7 +16,7 @@ setup: ## install tools and packages that are missing (tools/setup.sh)
 build: ## the native runtime, its tests and the Python module
 	@$(ENV) cmake --preset native >/dev/null && cmake --build --preset native
 
-build-asan: ## the native runtime with sanitizers, and the fuzz targets
+build-asan: ## the native runtime with sanitizers
 	@$(ENV) cmake --preset native-asan >/dev/null && cmake --build --preset native-asan
 
 wasm: $(WASM_PRESETS) ## the four WebAssembly builds: build/wasm-*/etwgpu.{mjs,wasm}
@@ -45,7 +45,7 @@ screenshots: setup wasm web ## every page of the playground at three widths, lig
 test: setup ## build everything and run all suites
 	@$(ENV) python tools/run_tests.py
 
-test-full: setup ## the same with the long tests, sanitizers and fuzzing
+test-full: setup ## the same with the long tests and sanitizers
 	@$(ENV) ETWGPU_TEST_FULL=1 python tools/run_tests.py
 
 # ROUNDS=2 make bench-peers: more rounds; what they are is in benchmarks/peers/README.md

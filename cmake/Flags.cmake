@@ -18,13 +18,9 @@ else()
     # without AES Highway does not call a machine AVX2
     target_compile_options(etwgpu_flags INTERFACE -march=${ETWGPU_NATIVE_ARCH} -maes -mpclmul)
   endif()
-  if(ETWGPU_FUZZ) # coverage of the code under test steers the fuzzer
-    target_compile_options(etwgpu_flags INTERFACE -fsanitize=fuzzer-no-link)
-    target_link_options(etwgpu_flags INTERFACE -fsanitize=fuzzer-no-link)
-  endif()
-  if(ETWGPU_SANITIZE)
-    target_compile_options(etwgpu_flags INTERFACE -fsanitize=${ETWGPU_SANITIZE} -fno-omit-frame-pointer
-                           -fno-sanitize-recover=undefined)
+  if(ETWGPU_SANITIZE) # but for the check of objects' types, which needs the RTTI that the runtime does not have
+    target_compile_options(etwgpu_flags INTERFACE -fsanitize=${ETWGPU_SANITIZE} -fno-sanitize=vptr
+                           -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
     target_link_options(etwgpu_flags INTERFACE -fsanitize=${ETWGPU_SANITIZE})
   endif()
 endif()

@@ -21,17 +21,6 @@ if(test_sources AND EXISTS /usr/src/googletest/CMakeLists.txt)
   add_test(NAME etwgpu_tests COMMAND etwgpu_tests)
 endif()
 
-# A fuzz target per tests/fuzz/*_fuzz.cpp (LLVMFuzzerTestOneInput); without ETWGPU_FUZZ they are not built.
-if(ETWGPU_FUZZ)
-  file(GLOB fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/*_fuzz.cpp)
-  foreach(source ${fuzz_sources})
-    get_filename_component(name ${source} NAME_WE)
-    add_executable(${name} ${source})
-    target_link_libraries(${name} PRIVATE etwgpu_runtime)
-    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-  endforeach()
-endif()
-
 # etwgpu_fuzz: seeded mutations of programs, with any compiler
 if(EXISTS ${CMAKE_SOURCE_DIR}/tests/fuzz/CMakeLists.txt)
   add_subdirectory(${CMAKE_SOURCE_DIR}/tests/fuzz ${CMAKE_BINARY_DIR}/fuzz)

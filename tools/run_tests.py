@@ -107,7 +107,6 @@ SUITES = [
         full=True,
     ),
     Suite("package", ["node", "tests/browser/package.mjs"], from_json_line, needs="tests/browser/package.mjs"),
-    Suite("fuzz", ["tools/fuzz.sh"], from_json_line, needs="tests/fuzz/*_fuzz.cpp", full=True),
     Suite(
         "mutations asan",
         ["tools/mutations.sh", "native-asan", "10000"],
