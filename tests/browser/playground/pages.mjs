@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { modelsFolder } from '../../../tools/playground.mjs';
 import { assert } from '../runner.mjs';
-import { BASE, noShift, QUESTION, serve, Visitor } from './visitor.mjs';
+import { BASE, noShift, QUESTION, serve, TIMEOUT, Visitor } from './visitor.mjs';
 
 /** A white picture with a red disc, as the bytes of a PNG. */
 async function drawn(visitor) {
@@ -78,7 +78,7 @@ async function models(browser, server, test) {
 }
 
 async function devicePage(browser, server, test) {
-  await test('device: facts in words, a self-test that compares, a benchmark to share', async () => {
+  await test('device: facts in words, a benchmark to share', async () => {
     const visitor = await Visitor.open(browser, server, { hash: '#/device' });
     await visitor.raw.waitForSelector('.summary h2');
     const text = await visitor.text('main');
@@ -99,6 +99,15 @@ async function devicePage(browser, server, test) {
       report.device === 'wasm' && report.picture.ms > 0 && report.picture.all.length === 7,
       JSON.stringify(report),
     );
+    await visitor.close();
+  });
+  await test('device: the self-test compares two ways of computing', async () => {
+    // the CPU's two: on the software GPU it takes a minute
+    const page = await browser.open('about:blank');
+    await page.raw.context().addInitScript(() => Object.defineProperty(navigator, 'gpu', { value: undefined }));
+    const visitor = new Visitor(page, server.url);
+    page.raw.setDefaultTimeout(TIMEOUT);
+    await page.raw.goto(`${server.url}#/device`);
     const selfTest = visitor.raw.getByRole('region', { name: 'Self-test' });
     await selfTest.getByRole('button').click();
     await selfTest.locator('.test-row', { hasText: 'computing on both…' }).first().waitFor();
