@@ -128,6 +128,17 @@ class Case:
         return logits
 
 
+def recipe_of(case: Case, scheme: str) -> Recipe:
+    return Recipe(
+        name=case.family,
+        task="text-generation",
+        summary="",
+        module="executorch_webgpu.recipes.families",
+        accepts=frozenset(case.options(scheme).given()),
+        arguments={"family": case.family},
+    )
+
+
 @pytest.fixture(params=MODELS, scope="module")
 def case(request, tmp_path_factory):
     return Case(request.param, tmp_path_factory.mktemp("hf") / request.param)
@@ -146,15 +157,7 @@ def test_eager_equals_transformers(case, scheme):
 @pytest.mark.parametrize("scheme", [pytest.param("f32", marks=pytest.mark.full), "int4"])
 def test_runtime_equals_transformers(case, scheme, tmp_path):
     """Exported, on the CPU and on the GPU: one call, a token a call, and chunks that cross the window."""
-    recipe = Recipe(
-        name=case.family,
-        task="text-generation",
-        summary="",
-        module="executorch_webgpu.recipes.families",
-        accepts=frozenset(case.options(scheme).given()),
-        arguments={"family": case.family},
-    )
-    program = model_folder.write(recipe, case.options(scheme), tmp_path, lambda text, seconds: None)
+    program = model_folder.write(recipe_of(case, scheme), case.options(scheme), tmp_path, lambda text, seconds: None)
     expected = case.expected(scheme)
     for device, options in {"cpu": {"activations": "exact"}, "webgpu": {}}.items():
         with runtime.load(program, device, **options) as session:
@@ -162,6 +165,40 @@ def test_runtime_equals_transformers(case, scheme, tmp_path):
                 actual = evaluation.all_logits(lambda *inputs, s=session: s.forward(*inputs)[0], IDS, chunks)
                 difference = (actual - expected).abs().max()
                 assert difference < 2e-3, f"{device}, {name}: logits differ by {difference:.2g}"
+
+
+@pytest.fixture(scope="module")
+def loud(tmp_path_factory):
+    """A Gemma whose sums between the layers leave f16's range, as those of the 270M do (104,000), and its logits."""
+    case = Case("gemma3", tmp_path_factory.mktemp("hf") / "loud")
+    for name, parameter in case.model.named_parameters():
+        if "post_" in name:
+            torch.nn.init.uniform_(parameter, 1e4, 3e4)
+    case.model.save_pretrained(case.folder)
+    expected = case.expected("f32")
+    hidden = case.model(torch.tensor([IDS]), output_hidden_states=True, use_cache=False).hidden_states
+    assert max(float(h.abs().max()) for h in hidden[:-1]) > 65504, "f16 would do"  # the last is normed
+    return case, expected
+
+
+def test_sums_stay_in_the_range_of_f16(loud):
+    """The decoder computes them smaller by a power of two, with the same logits."""
+    case, expected = loud
+    decoder, largest = build(case.options("f32"), case.family).methods["forward"].module, []
+    for layer in decoder.layers:
+        layer.register_forward_hook(lambda module, inputs, output: largest.append(float(output.abs().max())))
+    torch.testing.assert_close(evaluation.all_logits(decoder, IDS), expected, atol=1e-4, rtol=1e-4)
+    assert 100 < max(largest) < 32768
+
+
+@pytest.mark.full
+def test_f16_with_large_sums(loud, tmp_path):
+    case, expected = loud
+    program = model_folder.write(recipe_of(case, "f32"), case.options("f32"), tmp_path, lambda text, seconds: None)
+    with runtime.load(program, "webgpu", precision="f16") as session:
+        assert session.capabilities["f16"], "the adapter has no shader-f16"
+        actual = evaluation.feed(lambda *inputs: session.forward(*inputs)[0], IDS)[0]
+    assert (actual - expected).abs().max() < 0.02 * expected.abs().max()
 
 
 def test_the_window_matters():

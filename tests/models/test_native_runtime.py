@@ -177,7 +177,7 @@ def test_accuracy_of_f16(evaluation_build, eager_window):
     change, same = accuracy(lambda ids: logits_of(session, ids), eager_window, SIZES["webgpu"]["text"])
     print(f"f16: perplexity {change:.3%} from eager's, same best token {same:.2%}")
     assert change < 5e-3
-    assert same >= 0.98
+    assert same >= 0.99
 
 
 def test_memory(models):

@@ -185,8 +185,41 @@ class RmsNorm(nn.Module):
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.eps = eps
 
+    @staticmethod
+    def of_sum(weight: Tensor, eps: float, factor: float) -> RmsNorm:
+        """The norm of what is computed `factor` times as large: the same numbers, eps being added to a mean square."""
+        return RmsNorm(weight, eps * factor**2)
+
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+F16_RANGE = 32768.0  # half of what f16 holds: roundings and an unlucky sum must not reach the other half
+
+
+def largest(weight: Tensor | QuantizedWeight) -> float:
+    """A bound for the magnitude of a matrix's values."""
+    if not isinstance(weight, QuantizedWeight):
+        return float(weight.abs().max())
+    low, high = (-127, 127) if weight.bits == 8 else (-8, 7) if weight.symmetric else (0, 15)
+    minimum = 0.0 if weight.minimum is None else float(weight.minimum.abs().max())
+    return float(weight.scale.abs().max()) * max(-low, high) + minimum
+
+
+def residual_factor(config: DecoderConfig, weights: Weights) -> float:
+    """The power of two by which the sums between the layers are computed smaller, so that f16 can hold them.
+
+    Post-norms alone decide what is added to them: an RMS norm gives at most sqrt(hidden) · |weight| in a channel
+    (all of the row's energy in one place). The sum of these bounds and the embedding's is what no input exceeds. Gemma 3
+    270M comes to 104,000 in earnest, f16 ends at 65,504. Without post-norms nothing bounds the sums, and they stay.
+    """
+    if not config.post_norms:
+        return 1.0
+    names = ("post_attention_layernorm", "post_feedforward_layernorm")
+    added = sum(weights[f"layers.{i}.{name}.weight"].abs().float() for i in range(config.layers) for name in names)
+    bound = config.embedding_scale * largest(weights["embed_tokens.weight"])
+    bound += math.sqrt(config.hidden_size) * float(added.max())
+    return 2.0 ** -max(0, math.ceil(math.log2(bound / F16_RANGE)))
 
 
 @dataclass(frozen=True)
@@ -255,20 +288,23 @@ class Mlp(nn.Module):
 class DecoderLayer(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)); with post_norms, what is added has a norm of its own."""
 
-    def __init__(self, config: DecoderConfig, weights: Weights, layer: int):
+    def __init__(self, config: DecoderConfig, weights: Weights, layer: int, factor: float):
         super().__init__()
 
         def norm(name: str) -> RmsNorm:
-            return RmsNorm(weights[f"layers.{layer}.{name}.weight"], config.norm_eps)
+            return RmsNorm.of_sum(weights[f"layers.{layer}.{name}.weight"], config.norm_eps, factor)
+
+        def post_norm(name: str) -> RmsNorm:
+            return RmsNorm(weights[f"layers.{layer}.{name}.weight"] * factor, config.norm_eps)
 
         self.post_norms = config.post_norms
         self.input_layernorm = norm("input_layernorm")
         self.self_attn = Attention(config, weights, layer)
         # Hugging Face's names: with post_norms, the one "post attention" is after attention, otherwise before the MLP.
-        self.post_attention_layernorm = norm("post_attention_layernorm")
+        self.post_attention_layernorm = (post_norm if config.post_norms else norm)("post_attention_layernorm")
         if config.post_norms:
             self.pre_feedforward_layernorm = norm("pre_feedforward_layernorm")
-            self.post_feedforward_layernorm = norm("post_feedforward_layernorm")
+            self.post_feedforward_layernorm = post_norm("post_feedforward_layernorm")
         self.mlp = Mlp(config, weights, f"layers.{layer}.mlp")
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
@@ -290,8 +326,10 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.embed_tokens = embedding(weights, "embed_tokens")
-        self.layers = nn.ModuleList(DecoderLayer(config, weights, i) for i in range(config.layers))
-        self.norm = RmsNorm(weights["norm.weight"], config.norm_eps)
+        factor = residual_factor(config, weights)
+        self.embedding_scale = config.embedding_scale * factor
+        self.layers = nn.ModuleList(DecoderLayer(config, weights, i, factor) for i in range(config.layers))
+        self.norm = RmsNorm.of_sum(weights["norm.weight"], config.norm_eps, factor)
         if config.tied_embedding:
             # The same object, hence one weight in the file.
             self.lm_head = linear({"lm_head.weight": weights["embed_tokens.weight"]}, "lm_head")
@@ -321,7 +359,7 @@ class Decoder(nn.Module):
     def embed(self, ids: Tensor) -> Tensor:
         """[1, S] → [1, S, hidden]"""
         x = self.embed_tokens(ids)
-        return x if self.config.embedding_scale == 1 else x * self.config.embedding_scale
+        return x if self.embedding_scale == 1 else x * self.embedding_scale
 
     def decode(self, x: Tensor, start: Tensor) -> Tensor:
         """The layers and the head, from embeddings [1, S, hidden]."""
