@@ -210,8 +210,8 @@ def residual_factor(config: DecoderConfig, weights: Weights) -> float:
     """The power of two by which the sums between the layers are computed smaller, so that f16 can hold them.
 
     Post-norms alone decide what is added to them: an RMS norm gives at most sqrt(hidden) · |weight| in a channel
-    (all of the row's energy in one place). The sum of these bounds and the embedding's is what no input exceeds. Gemma 3
-    270M comes to 104,000 in earnest, f16 ends at 65,504. Without post-norms nothing bounds the sums, and they stay.
+    (all of the row's energy in one place). The sum of these bounds and the embedding's is what no input exceeds. Gemma
+    3 270M comes to 104,000, f16 ends at 65,504. Without post-norms nothing bounds the sums, and they stay.
     """
     if not config.post_norms:
         return 1.0
