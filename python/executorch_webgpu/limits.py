@@ -1,4 +1,7 @@
-"""Which of WebGPU's limits a model needs, from its exported programs: the largest buffer that is bound whole."""
+"""Which of WebGPU's limits a model needs, from its exported programs: the largest buffer that is bound whole.
+
+Matrices of linears and embeddings are bound in parts where they are larger, so they need none.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,13 @@ from torch.export.graph_signature import InputKind
 
 from executorch_webgpu.quantization import QuantizedWeight
 
-ALIGNMENT = 256  # of the plane of constants in packing R4
-ROWS = 8  # to a multiple of which packing R4 pads
+# operator → the argument whose rows the runtime takes in parts
+IN_PARTS = {torch.ops.aten.linear.default: 1, torch.ops.aten.embedding.default: 0}
 
 
-def packed_bytes(weight: QuantizedWeight) -> int:
-    """Bytes of a quantised weight in packing R4 (docs/file-format.md), without packing it."""
-    rows, k = -(-weight.shape[0] // ROWS) * ROWS, weight.shape[1]
-    words = rows * k * weight.bits // 8
-    if weight.bits == 8:
-        constants = 4 * rows
-    else:
-        constants = 2 * rows * (k // weight.group) * (1 if weight.symmetric else 2)
-    return -(-words // ALIGNMENT) * ALIGNMENT + constants
+def is_split(node: torch.fx.Node) -> bool:
+    """Whether only operators that take its rows in parts use a constant."""
+    return all(user.target in IN_PARTS and user.args[IN_PARTS[user.target]] is node for user in node.users)
 
 
 def upper_bound(size: int | torch.SymInt, program: ExportedProgram) -> int:
@@ -43,11 +40,11 @@ def tensor_bytes(value: torch.Tensor, program: ExportedProgram) -> int:
 
 
 def buffer_bytes(module: nn.Module, program: ExportedProgram) -> Iterator[int]:
-    """Sizes of inputs, state, constants and of everything that is computed from inputs.
+    """Sizes of inputs, state, constants that are bound whole and of everything that is computed from inputs.
 
     What is computed from constants alone, such as a dequantised weight, never exists at run time.
     """
-    quantised = {n: m for n, m in module.named_modules(remove_duplicate=False) if isinstance(m, QuantizedWeight)}
+    quantised = {n for n, m in module.named_modules(remove_duplicate=False) if isinstance(m, QuantizedWeight)}
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     state = program.graph_signature.buffers_to_mutate.values()
     live = set()
@@ -57,8 +54,7 @@ def buffer_bytes(module: nn.Module, program: ExportedProgram) -> Iterator[int]:
             spec = specs[node.name]
             if spec.kind == InputKind.USER_INPUT or spec.target in state:
                 live.add(node)
-            elif (owner := spec.target.rpartition(".")[0]) in quantised:
-                yield packed_bytes(quantised[owner])
+            elif spec.target.rpartition(".")[0] in quantised or is_split(node):
                 continue
         elif live.isdisjoint(node.all_input_nodes):
             continue
@@ -71,4 +67,4 @@ def buffer_bytes(module: nn.Module, program: ExportedProgram) -> Iterator[int]:
 def limits(modules: dict[str, nn.Module], programs: dict[str, ExportedProgram]) -> dict[str, int]:
     """The limits by WebGPU's names; a device with less has to split buffers, or cannot run the model."""
     sizes = (size for name, program in programs.items() for size in buffer_bytes(modules[name], program))
-    return {"maxStorageBufferBindingSize": max(sizes)}
+    return {"maxStorageBufferBindingSize": max(sizes, default=0)}

@@ -172,18 +172,20 @@ def load(
     default_limits: bool = False,
     wide_kernels: bool = False,
     emulate_matrices: int = 0,
+    max_binding_bytes: int = 0,
     progress: Callable[[int, int], bool | None] | None = None,
 ) -> Session:
     """Loads a program.
 
-    device: "webgpu", "cpu", or "auto": the GPU unless there is none, then the CPU; Session.device tells.
-    data: `.ptd` files with weights. precision: "f32" or "f16" (of intermediates on the GPU). activations: how the CPU
-    multiplies quantised weights, "auto", "exact", "int16" or "int8". threads: of the CPU, default all. max_tier: the
-    highest tier of GPU kernels, "baseline", "f16", "subgroups" or "subgroup_matrix". memory_cap: refuse programs that
-    need more bytes. disable_passes: names of graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits:
-    WebGPU's default limits even where the device offers more. wide_kernels: the kernels for large GPUs on software
-    adapters too (for tests). emulate_matrices: 8 or 16, for tests: subgroup matrices of that size in plain WGSL.
-    progress: called with bytes read and their total; returning False cancels.
+    device: "webgpu", "cpu", or "auto": the GPU unless there is none, then the CPU; Session.device tells. data: `.ptd`
+    files with weights. precision: "f32" or "f16" (of intermediates on the GPU). activations: how the CPU multiplies
+    quantised weights, "auto", "exact", "int16" or "int8". threads: of the CPU, default all. max_tier: the highest tier
+    of GPU kernels, "baseline", "f16", "subgroups" or "subgroup_matrix". memory_cap: refuse programs that need more
+    bytes. disable_passes: names of graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits: WebGPU's
+    default limits even where the device offers more. wide_kernels: the kernels for large GPUs on software adapters too
+    (for tests). emulate_matrices: 8 or 16, for tests: subgroup matrices of that size in plain WGSL. max_binding_bytes:
+    for tests, a limit below the device's; buffers hold twice that at most. progress: called with bytes read and their
+    total; returning False cancels.
 
     Raises a subclass of ExecuTorchWebGPUError.
     """
@@ -207,6 +209,7 @@ def load(
         default_limits,
         wide_kernels,
         emulate_matrices,
+        max_binding_bytes,
         progress,
     )
     return Session(native, device)

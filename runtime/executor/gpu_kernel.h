@@ -61,8 +61,6 @@ struct Binding {
   ValueId value = kNoValue;
   Access access = Access::read;
   Part part = Part::data;
-  /// For a constant that is larger than a binding: bytes [offset, offset + size) of the part; size 0 = all.
-  uint64_t offset = 0, size = 0;
 };
 
 /// One 4-byte word of the uniform parameter block: a symbolic integer (as u32 / i32) or a float.

@@ -251,6 +251,10 @@ void Device::readCapabilities(const DeviceOptions& options, const WGPUAdapterInf
   c.max_workgroups = limits.maxComputeWorkgroupsPerDimension;
   c.max_binding_bytes = limits.maxStorageBufferBindingSize;
   c.max_buffer_bytes = limits.maxBufferSize;
+  if (options.max_binding_bytes) {
+    c.max_binding_bytes = std::min(c.max_binding_bytes, options.max_binding_bytes);
+    c.max_buffer_bytes = std::min(c.max_buffer_bytes, 2 * options.max_binding_bytes);
+  }
   c.vendor = toString(info.vendor);
   c.architecture = toString(info.architecture);
   c.description = toString(info.description);

@@ -50,6 +50,8 @@ struct DeviceOptions {
   bool disable_timestamps = false;
   /// 8 or 16: subgroup matrices of that size by emulation (emulated_matrices.h), where there is shader-f16. Slow.
   int emulate_matrices = 0;
+  /// Not 0: no binding may be larger, and no buffer larger than twice that, whatever the device allows.
+  uint64_t max_binding_bytes = 0;
   /// A software adapter, where the platform has one.
   bool fallback_adapter = false;
   WGPUBackendType backend = WGPUBackendType_Undefined;

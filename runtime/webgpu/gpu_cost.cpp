@@ -51,9 +51,7 @@ class Estimate {
  private:
   void add(const Binding& b) {
     for (const Operand& o : operands_) {
-      if (graph_.storage(o.binding->value) == graph_.storage(b.value) && o.binding->part == b.part &&
-          o.binding->offset == b.offset)
-        return;
+      if (graph_.storage(o.binding->value) == graph_.storage(b.value) && o.binding->part == b.part) return;
     }
     const Value& storage = graph_.value(graph_.storage(b.value));
     Operand o{&b, &graph_.value(b.value), storage.kind, {}};
@@ -102,15 +100,12 @@ class Estimate {
     const BindingRange range = bindingRange(graph_, *o.binding, precision_);
     const double all = double(range.size);
     const size_t rank = o.dims.size();
-    // all of it is bound, or, split, some of its rows
-    const Part part = o.binding->part;
-    const double share = o.binding->size && part != Part::quant_constants ? all / double(planeBytes(o)) : 1;
     if (rank == 2 && !input()) {
       const Operand* y = output();
-      cost_.bytes += y ? std::min(all, all * y->elements / std::max(o.elements * share, 1.0)) : all;
+      cost_.bytes += y ? std::min(all, all * y->elements / std::max(o.elements, 1.0)) : all;
     } else if (rank == 2) {
       cost_.bytes += all;
-      if (part != Part::quant_constants) cost_.flops += 2 * rows_ * o.elements * share;
+      if (o.binding->part != Part::quant_constants) cost_.flops += 2 * rows_ * o.elements;
     } else if (rank == 3 && !o.value->quantization.bits && rows_ < double(o.dims[0])) {
       cost_.bytes += all * rows_ / double(o.dims[0]);  // a table by position
     } else {
@@ -118,11 +113,6 @@ class Estimate {
       const Operand* y = output();
       if (rank > 3 && y) cost_.flops += 2 * y->elements * o.elements / double(std::max<int64_t>(o.dims[0], 1));
     }
-  }
-  uint64_t planeBytes(const Operand& o) const {
-    Binding whole = *o.binding;
-    whole.offset = whole.size = 0;
-    return std::max<uint64_t>(bindingRange(graph_, whole, precision_).size, 1);
   }
 
   void addCache(const Operand& o) {

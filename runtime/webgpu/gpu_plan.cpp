@@ -293,8 +293,6 @@ BindingRange bindingRange(const Graph& graph, const Binding& binding, Precision 
       range = {value.quantization.constants_offset, total - value.quantization.constants_offset};
     }
   }
-  if (binding.size != 0) range.size = binding.size;
-  range.offset += binding.offset;
   return range;
 }
 

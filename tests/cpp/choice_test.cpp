@@ -266,19 +266,35 @@ TEST(Choice, WeightsBeyondABindingAreSplit) {
   caps.max_binding_bytes = 600 * 128;
   const auto dispatches = planCase(c, caps, options());
   ASSERT_TRUE(dispatches.ok()) << dispatches.status().message();
-  ASSERT_EQ(dispatches->size(), 3u);  // of 512 columns
-  uint64_t next = 0;
-  for (const DispatchSpec& d : *dispatches)
-    for (const Binding& b : d.bindings) {
-      EXPECT_EQ(b.offset % 256, 0u);
-      EXPECT_LE(b.size, caps.max_binding_bytes);
-      if (b.part != Part::quant_words) continue;
-      EXPECT_EQ(b.offset, next);
-      next += b.size;
-    }
-  EXPECT_EQ(next, 1504u * 128);
+  ASSERT_EQ(dispatches->size(), 3u);
+  uint64_t words = 0, constants = 1504 * 128;  // of the file: where the next slice begins
+  for (const DispatchSpec& d : *dispatches) {
+    const Value& part = c.builder.graph.value(d.bindings[1].value);
+    ASSERT_EQ(part.pieces.size(), 1u);
+    EXPECT_EQ(part.pieces[0].offset, words);
+    EXPECT_EQ(part.constants_pieces[0].offset, constants);
+    words += part.pieces[0].size;
+    constants += part.constants_pieces[0].size;
+    EXPECT_EQ(part.quantization.constants_offset, (part.pieces[0].size + 255) / 256 * 256);
+    EXPECT_LE(gpuBytes(c.builder.graph, d.bindings[1].value, Precision::f32), caps.max_binding_bytes);
+  }
+  EXPECT_EQ(words, 1504u * 128);
+  EXPECT_EQ(constants, 1504u * 128 + 1504 * 256 / 64 * 2);
   caps.max_binding_bytes = 1000;
   EXPECT_EQ(planCase(c, caps, options()).status().code(), Code::limit_exceeded);
+}
+
+TEST(Choice, PartsOfAGateHoldTheSameRowsOfBothHalves) {
+  KernelCase c = linearCase("l", {.max_rows = 1, .n = 1024, .k = 256, .bits = 8, .glu = true});
+  GpuCapabilities caps = deviceOf(Tier::baseline);
+  caps.max_binding_bytes = 300 << 10;
+  const auto dispatches = planCase(c, caps, options());
+  ASSERT_TRUE(dispatches.ok()) << dispatches.status().message();
+  ASSERT_EQ(dispatches->size(), 2u);
+  const Value& second = c.builder.graph.value((*dispatches)[1].bindings[1].value);
+  EXPECT_THAT(second.pieces,
+              ElementsAre(ConstantPiece{"w", 512 * 256, 512 * 256}, ConstantPiece{"w", 1536 * 256, 512 * 256}));
+  EXPECT_EQ(c.builder.graph.exprs.constantValue(second.dims[0]), 1024);
 }
 
 TEST(Choice, RefusesWhatNoKernelServes) {

@@ -109,11 +109,10 @@ def test_card_claims_no_accuracy_that_was_not_measured(exported):
 
 
 def test_limits_and_progress(llama_folder, tmp_path, capsys):
-    """logits of 63 positions x 96 classes x 4 bytes are larger than any weight, state or input of the small model."""
+    """What the MLP computes for 63 positions is the largest buffer that is bound whole."""
     assert export("llama", "--from", llama_folder, "--out", tmp_path, "--logits", "all", "--bits", 32) == 0
     (variant,) = json.loads((tmp_path / "manifest.json").read_text())["variants"]
-    largest_weight = 160 * 64 * 4
-    assert variant["limits"]["maxStorageBufferBindingSize"] == max(63 * 96 * 4, largest_weight)
+    assert variant["limits"]["maxStorageBufferBindingSize"] == 63 * 160 * 4
     assert variant["name"] == "f32"
     shown = capsys.readouterr()
     for text in ("loading weights: ", "exporting with torch.export: ", "lowering to the WebGPU delegate: ", "writing "):

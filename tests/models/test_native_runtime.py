@@ -106,6 +106,18 @@ def test_greedy_tokens(models, device, smollm2, eager_answer):
         assert stats["upload_bytes"] <= 64  # ids and position, no parameters
 
 
+@pytest.mark.full
+def test_greedy_tokens_with_small_bindings(models, smollm2, eager_answer):
+    """The embedding, which is the head, too, has 28 MB: it is in parts."""
+    messages = [{"role": "user", "content": evaluation.QUESTIONS[1]}]
+    with TextGenerator(models / "smollm2-135m-instruct", "webgpu", max_binding_bytes=16 << 20) as model:
+        prompt = model.text_model.encode(messages)
+        ids = model.generate(messages, max_tokens=32).ids
+        assert model.last_stats["dispatches"] > 5 * 30 + 6
+    if ids != eager_answer(prompt)[:32]:
+        evaluation.check_greedy(smollm2[1], prompt, ids)
+
+
 def test_prompt_is_what_transformers_makes(models, tokenizer):
     """Tokenizer and chat template without transformers."""
     text_model = TextModel(models / "smollm2-135m-instruct")

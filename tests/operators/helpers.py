@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from executorch_webgpu.lowering import reference
 from executorch_webgpu.partitioner import WebGPUPartitioner
-from executorch_webgpu.quantization import QuantizedLinear
+from executorch_webgpu.quantization import QuantizedEmbedding, QuantizedLinear
 from executorch_webgpu.runtime import load
 from export.make_fixtures import lower
 from program_cache import cached
@@ -31,6 +31,7 @@ class Run:
     precision: str = "f32"
     disable_passes: str = ""
     wide: bool = False  # the kernels for large GPUs
+    binding: int = 0  # the most bytes that a buffer may be bound with, 0: the device's
 
     def session(self, path):
         if self.device == "cpu":
@@ -42,6 +43,7 @@ class Run:
             precision=self.precision,
             disable_passes=self.disable_passes,
             wide_kernels=self.wide,
+            max_binding_bytes=self.binding,
         )
 
 
@@ -74,6 +76,8 @@ def in_double(model: nn.Module) -> nn.Module:
         for name, child in list(parent.named_children()):
             if isinstance(child, QuantizedLinear):
                 setattr(parent, name, _dense(child))
+            elif isinstance(child, QuantizedEmbedding):
+                setattr(parent, name, nn.Embedding.from_pretrained(child.weight.dequantize()))
     return (_dense(model) if isinstance(model, QuantizedLinear) else model).double()
 
 

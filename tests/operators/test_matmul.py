@@ -1,10 +1,13 @@
 """Linear layers and matrix products on the GPU: a wrong tile border, packing, epilogue or split would show here."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
-from executorch_webgpu.quantization import QuantizedLinear, QuantizedWeight
-from operators.helpers import CPU, GPU, WIDE, WITHOUT_PASSES, Function, check, check_gpu
+from executorch_webgpu.errors import LimitExceededError
+from executorch_webgpu.quantization import QuantizedEmbedding, QuantizedLinear, QuantizedWeight
+from operators.helpers import CPU, GPU, WIDE, WITHOUT_PASSES, Function, Run, check, check_gpu
 from torch import nn
 from torch.export import Dim
 
@@ -62,6 +65,51 @@ def test_fused_gate(tmp_path, scheme):
         tmp_path, model, calls([1, 4, 6, 40, 100], 64), (rows_dim(),), calls([8], 64)[0], max_dispatches=2,
         precisions=("f32", "f16") if scheme == SCHEMES[0] else ("f32",),
     )  # fmt: skip
+
+
+class Tied(nn.Module):
+    """Embedding, gate with biases and activation, down, and a head that is the embedding: every matrix in parts."""
+
+    def __init__(self, scheme):
+        super().__init__()
+        if scheme:
+            self.weight = QuantizedWeight.from_float(torch.randn(212, 64) / 8, *scheme)
+            self.embedding, self.head = QuantizedEmbedding(self.weight), QuantizedLinear(self.weight)
+            self.gate, self.up = quantized(136, 64, *scheme, bias=True), quantized(136, 64, *scheme, bias=True)
+        else:
+            self.embedding, self.head = nn.Embedding(212, 64), nn.Linear(64, 212, bias=False)
+            self.head.weight = self.embedding.weight
+            self.gate, self.up = nn.Linear(64, 136), nn.Linear(64, 136)
+        self.down = nn.Linear(136, 64)
+
+    def forward(self, ids):
+        x = self.embedding(ids)
+        return self.head((x + self.down(F.silu(self.gate(x)) * self.up(x)))[:, -1])
+
+
+BINDINGS = dict(zip([*SCHEMES, None], (7168, 7168, 8192, 20480), strict=True))
+
+
+def check_bindings(tmp_path, scheme, runs):
+    torch.manual_seed(9)
+    calls = [(torch.randint(0, 212, (1, m)),) for m in (1, 4, 12)]
+    calls[1][0][0, :3] = torch.tensor([0, 211, 104])
+    runs = [replace(run, binding=BINDINGS[scheme]) for run in runs]
+    check(tmp_path, Tied(scheme), calls, ({1: Dim("rows", min=1, max=12)},), (calls[1][0][:, :3],), runs)
+
+
+@pytest.mark.parametrize("scheme", [SCHEMES[0], None], ids=str)
+def test_weights_beyond_a_binding(tmp_path, scheme):
+    """Embedding, head and gate in parts; the intermediates just fit."""
+    check_bindings(tmp_path, scheme, [Run(tier="baseline")])
+    with pytest.raises(LimitExceededError, match="8 rows of the weight"):
+        Run(binding=512).session(tmp_path / "model.pte")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("scheme", BINDINGS, ids=str)
+def test_weights_beyond_a_binding_everywhere(tmp_path, scheme):
+    check_bindings(tmp_path, scheme, [Run(), Run(wide=True), Run(precision="f16"), Run(disable_passes="all")])
 
 
 def test_long_sum(tmp_path):

@@ -154,7 +154,7 @@ class NativeSession {
                              const std::string& device, uintptr_t get_proc_address, const std::string& precision,
                              const std::string& activations, int threads, const std::string& max_tier,
                              uint64_t memory_cap, const std::string& disabled_passes, bool default_limits,
-                             bool wide_kernels, int emulate_matrices, nb::object progress) {
+                             bool wide_kernels, int emulate_matrices, uint64_t max_binding_bytes, nb::object progress) {
     auto self = std::make_unique<NativeSession>();
     LoadOptions options;
     options.device = enumFrom<DeviceKind>("device", device, {{"webgpu", DeviceKind::webgpu}, {"cpu", DeviceKind::cpu}});
@@ -180,6 +180,7 @@ class NativeSession {
       DeviceOptions device_options;
       device_options.default_limits = default_limits;
       device_options.emulate_matrices = emulate_matrices;
+      device_options.max_binding_bytes = max_binding_bytes;
       nb::gil_scoped_release release;
       self->device_ = unwrap(runBlocking(Device::create(device_options)));
       config.backend = makeGpuBackend(*self->device_, options);
@@ -460,7 +461,8 @@ NB_MODULE(_native, m) {
       .def_prop_ro("tokens", &NativeGenerator::tokens);
   m.def("load", &NativeSession::load, nb::rv_policy::take_ownership, "path"_a, "data_files"_a, "device"_a,
         "get_proc_address"_a, "precision"_a, "activations"_a, "threads"_a, "max_tier"_a, "memory_cap"_a,
-        "disabled_passes"_a, "default_limits"_a, "wide_kernels"_a, "emulate_matrices"_a, "progress"_a.none());
+        "disabled_passes"_a, "default_limits"_a, "wide_kernels"_a, "emulate_matrices"_a, "max_binding_bytes"_a,
+        "progress"_a.none());
   m.def(
       "check_adapter",
       [](uintptr_t get_proc_address) {

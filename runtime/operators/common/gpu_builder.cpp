@@ -115,19 +115,16 @@ DispatchBuilder DispatchBuilder::generated(GpuPlanContext& context, std::string 
 std::string_view DispatchBuilder::storage(ValueId v) const {
   return gpuStorageType(context_.graph, v, context_.options.precision);
 }
-int DispatchBuilder::bind(std::string_view name, ValueId value, Access access, int width, Part part, uint64_t offset,
-                          uint64_t size) {
+int DispatchBuilder::bind(std::string_view name, ValueId value, Access access, int width, Part part) {
   const std::string element(part == Part::data ? storage(value) : "u32");
-  return bindTyped(name, value, access, width == 1 ? element : format("vec%d<%s>", width, element.c_str()), part,
-                   offset, size);
+  return bindTyped(name, value, access, width == 1 ? element : format("vec%d<%s>", width, element.c_str()), part);
 }
-int DispatchBuilder::bindTyped(std::string_view name, ValueId value, Access access, std::string_view type, Part part,
-                               uint64_t offset, uint64_t size) {
+int DispatchBuilder::bindTyped(std::string_view name, ValueId value, Access access, std::string_view type, Part part) {
   const int slot = int(spec_.bindings.size());
   // The plan separates outputs and scratch from inputs, not from each other, and a buffer is bound with one access.
   const auto& scratch = context_.scratch;
   if (std::find(scratch.begin(), scratch.end(), value) != scratch.end()) access = Access::read_write;
-  spec_.bindings.push_back({value, access, part, offset, size});
+  spec_.bindings.push_back({value, access, part});
   if (type.find("f16") != std::string_view::npos) f16_ = true;
   declarations_.push_back(format("@group(0) @binding(%d) var<storage, %s> %.*s: array<%.*s>;\n", slot,
                                  access == Access::read ? "read" : "read_write", int(name.size()), name.data(),

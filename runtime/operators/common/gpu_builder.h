@@ -67,13 +67,11 @@ class DispatchBuilder {
   /// the value (u32 for quantised parts). The same value may be bound twice for reading under two names (WebGPU allows
   /// it); bound for reading and for writing it is an error at finish(), except as the same binding. Scratch of the node
   /// is always bound read_write.
-  int bind(std::string_view name, ValueId value, Access access, int width = 1, Part part = Part::data,
-           uint64_t offset = 0, uint64_t size = 0);
+  int bind(std::string_view name, ValueId value, Access access, int width = 1, Part part = Part::data);
   int read(std::string_view name, ValueId v, int width = 1) { return bind(name, v, Access::read, width); }
   int write(std::string_view name, ValueId v, int width = 1) { return bind(name, v, Access::read_write, width); }
   /// As bind, with the WGSL type of the array's elements given.
-  int bindTyped(std::string_view name, ValueId value, Access access, std::string_view type, Part part = Part::data,
-                uint64_t offset = 0, uint64_t size = 0);
+  int bindTyped(std::string_view name, ValueId value, Access access, std::string_view type, Part part = Part::data);
 
   /// Members of `params`, in order.
   void param(std::string_view name, ExprId e);        // u32

@@ -9,7 +9,11 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
   let position = element / params.units;
   let id = ids[position];
   let inside = id >= 0 && id < i32(params.rows);
-  let row = u32(clamp(id, 0, i32(params.rows) - 1));
+  var row = u32(clamp(id, 0, i32(params.rows) - 1));
+#if SOME_ROWS
+  row -= params.first;  // wraps around where the row lies before
+  if ((inside && row >= params.count_rows) || (!inside && params.first > 0u)) { return; }
+#endif
   let word = words[((row / 4u) * params.units + unit) * 4u + row % 4u];
 #if BITS == 4
   let group = unit / (${GROUP}u / 8u);

@@ -13,10 +13,18 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
   var at = index[j];
   if (at < 0) { at += i32(params.size); }
   let inside = at >= 0 && at < i32(params.size);
-  let there = (outer * params.size + u32(max(at, 0))) * params.inner + inner;
 #if GATHER
+#if SOME_ROWS
+  // x is rows [first, first + count_rows) of the table, and outer 0.
+  let row = u32(max(at, 0)) - params.first;
+  if ((inside && row >= params.count_rows) || (!inside && params.first > 0u)) { return; }
+  let there = row * params.inner + inner;
+#else
+  let there = (outer * params.size + u32(max(at, 0))) * params.inner + inner;
+#endif
   if (inside) { y[element] = ${TYPE}(x[there]); } else { y[element] = ${TYPE}(0); }
 #else
+  let there = (outer * params.size + u32(max(at, 0))) * params.inner + inner;
   if (inside) { y[there] = ${TYPE}(x[element]); }
 #endif
 }

@@ -1,6 +1,7 @@
 // Gathers and scatters along one dimension, embedding of plain and quantised tables.
 #include "runtime/graph/fused_ops.h"
 #include "runtime/operators/common/gpu_builder.h"
+#include "runtime/operators/common/gpu_weights.h"
 #include "runtime/operators/elementwise/gpu_pointwise.h"
 
 namespace etwgpu {
@@ -15,10 +16,21 @@ Around around(GpuPlanContext& c, ValueId value, int dim) {
           dimProduct(c, value, dim + 1, int(c.graph.value(value).dims.size()))};
 }
 
-/// table is read (gather) or written (scatter) at index; dense is the other side.
-Status describeIndexed(GpuPlanContext& c, bool gather, ValueId table, int dim, ValueId index, ValueId dense) {
+/// What a dispatch reads of a table: some of its rows, or all. The one with the first row writes zeros for ids of no
+/// row.
+void describeRows(DispatchBuilder& b, GpuPlanContext& c, const WeightRows& part, bool all) {
+  b.flag("SOME_ROWS", !all);
+  if (all) return;
+  b.param("first", c.exprs.constant(part.first));
+  b.param("count_rows", c.exprs.constant(part.count));
+}
+
+/// table is read (gather) or written (scatter) at index; dense is the other side. part: the rows that are read.
+Status describeIndexed(GpuPlanContext& c, bool gather, ValueId table, int dim, ValueId index, ValueId dense,
+                       const WeightRows* part) {
   Exprs& e = c.exprs;
   const Around a = around(c, table, dim);
+  if (part) table = part->value;
   const ExprId positions = elementCount(c, index);
   const ExprId count = e.mul(e.mul(a.outer, positions), a.inner);
   // a table of constants stays f32 where intermediates are f16
@@ -33,8 +45,21 @@ Status describeIndexed(GpuPlanContext& c, bool gather, ValueId table, int dim, V
   b.param("inner", a.inner);
   b.param("positions", positions);
   b.param("size", a.size);
+  if (gather) describeRows(b, c, part ? *part : WeightRows{}, !part);
   b.grid(foldedGrid(c, e.ceildiv(count, 256)));
   return b.finish();
+}
+
+Status gather(GpuPlanContext& c, ValueId table, int dim, ValueId index, ValueId dense) {
+  std::vector<WeightRows> parts;
+  if (dim == 0) ETWGPU_TRY(splitRows(c, table, false, parts));
+  if (parts.size() < 2) return describeIndexed(c, true, table, dim, index, dense, nullptr);
+  for (const WeightRows& part : parts) ETWGPU_TRY(describeIndexed(c, true, table, dim, index, dense, &part));
+  return {};
+}
+
+Status scatter(GpuPlanContext& c, ValueId table, int dim, ValueId index, ValueId dense) {
+  return describeIndexed(c, false, table, dim, index, dense, nullptr);
 }
 
 /// The dimension of the only index tensor of index / index_put, or -1.
@@ -66,21 +91,14 @@ Status copyWhole(GpuPlanContext& c, ValueId from, ValueId to) {
                                    {to, Access::read_write, {}, {}});
 }
 
-Status planEmbedding(GpuPlanContext& c) {
-  const NodeArgs args(c.node());
-  ETWGPU_TRY(args.check({0, 1}));
-  const ValueId weight = args.value(0), ids = args.value(1), y = args.output();
-  const Quantization q = c.graph.value(weight).quantization;
-  if (q.bits == 0) return describeIndexed(c, true, weight, 0, ids, y);
-  const auto rows = constantOf(c, dimOf(c, weight, 0)), columns = constantOf(c, dimOf(c, weight, 1));
-  const int per_unit = q.bits == 4 ? 8 : 4;
-  if (!rows || !columns || *columns % 32)
-    return unsupported(c, "a quantised embedding needs constant sizes, columns a multiple of 32");
+/// y[j] = the row ids[j] of a quantised table of `rows` rows, if it is one of the part's.
+Status describeEmbedding(GpuPlanContext& c, const Quantization& q, ExprId rows, const WeightRows& part, bool all,
+                         ValueId ids, ValueId y) {
   DispatchBuilder b(c, "indexing/embedding.wgsl",
                     format("%s_embedding_int%d_r4_baseline",
                            std::string(gpuStorageType(c.graph, y, c.options.precision)).c_str(), q.bits));
-  b.bindTyped("words", weight, Access::read, "u32", Part::quant_words);
-  b.bindTyped("constants", weight, Access::read, q.bits == 4 ? "u32" : "f32", Part::quant_constants);
+  b.bindTyped("words", part.value, Access::read, "u32", Part::quant_words);
+  b.bindTyped("constants", part.value, Access::read, q.bits == 4 ? "u32" : "f32", Part::quant_constants);
   b.read("ids", ids);
   b.write("y", y, 4);
   b.define("BITS", q.bits);
@@ -90,12 +108,30 @@ Status planEmbedding(GpuPlanContext& c) {
     b.flag("AFFINE", !q.symmetric);
   }
   Exprs& e = c.exprs;
-  const ExprId units = e.constant(*columns / per_unit), count = e.mul(elementCount(c, ids), units);
+  const int64_t columns = e.constantValue(dimOf(c, part.value, 1));
+  const ExprId units = e.constant(columns / (q.bits == 4 ? 8 : 4)), count = e.mul(elementCount(c, ids), units);
   b.param("count", count);
   b.param("units", units);
-  b.param("rows", e.constant(*rows));
+  b.param("rows", rows);
+  describeRows(b, c, part, all);
   b.grid(foldedGrid(c, e.ceildiv(count, 64)));
   return b.finish();
+}
+
+Status planEmbedding(GpuPlanContext& c) {
+  const NodeArgs args(c.node());
+  ETWGPU_TRY(args.check({0, 1}));
+  const ValueId weight = args.value(0), ids = args.value(1), y = args.output();
+  const Quantization q = c.graph.value(weight).quantization;
+  if (q.bits == 0) return gather(c, weight, 0, ids, y);
+  const auto rows = constantOf(c, dimOf(c, weight, 0)), columns = constantOf(c, dimOf(c, weight, 1));
+  if (!rows || !columns || *columns % 32)
+    return unsupported(c, "a quantised embedding needs constant sizes, columns a multiple of 32");
+  std::vector<WeightRows> parts;
+  ETWGPU_TRY(splitRows(c, weight, false, parts));
+  for (const WeightRows& part : parts)
+    ETWGPU_TRY(describeEmbedding(c, q, dimOf(c, weight, 0), part, parts.size() == 1, ids, y));
+  return {};
 }
 
 Status planIndex(GpuPlanContext& c) {
@@ -104,14 +140,13 @@ Status planIndex(GpuPlanContext& c) {
   ValueId index = kNoValue;
   const int dim = args.count() > 1 ? soleIndex(c.node(), 1, &index) : -1;
   if (dim < 0 || !isIntegerIndex(c, index)) return unsupported(c, "index takes one integer index tensor");
-  return describeIndexed(c, true, args.value(0), dim, index, args.output());
+  return gather(c, args.value(0), dim, index, args.output());
 }
 
 Status planIndexSelect(GpuPlanContext& c) {
   const NodeArgs args(c.node());
   ETWGPU_TRY(args.check({0, 2}));
-  return describeIndexed(c, true, args.value(0), constantDim(c, args.integer(1), args.value(0)), args.value(2),
-                         args.output());
+  return gather(c, args.value(0), constantDim(c, args.integer(1), args.value(0)), args.value(2), args.output());
 }
 
 /// Elements of `value` as the scatter reads them; a value that needs broadcasting is expanded into scratch first.
@@ -141,7 +176,7 @@ Status planIndexPut(GpuPlanContext& c) {
   const ValueId table = args.value(0), y = args.output();
   ETWGPU_TRY(copyWhole(c, table, y));
   ETWGPU_ASSIGN(const ValueId value, expanded(c, args.value(2), indexedDims(c, table, dim, index)));
-  return describeIndexed(c, false, y, dim, index, value);
+  return scatter(c, y, dim, index, value);
 }
 
 Status planStateIndexPut(GpuPlanContext& c) {
@@ -150,7 +185,7 @@ Status planStateIndexPut(GpuPlanContext& c) {
   const ValueId state = args.value(kStateIndexPutState), index = args.value(kStateIndexPutIndex);
   const int dim = constantDim(c, args.integer(kStateIndexPutDim), state);
   ETWGPU_ASSIGN(const ValueId value, expanded(c, args.value(kStateIndexPutValue), indexedDims(c, state, dim, index)));
-  return describeIndexed(c, false, state, dim, index, value);
+  return scatter(c, state, dim, index, value);
 }
 
 /// slice_scatter(x, source, dim, start, end, step): end follows from the source's size.

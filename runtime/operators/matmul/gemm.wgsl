@@ -238,7 +238,7 @@ fn finish(batch: u32, row: u32, column: u32, product: vec4f, product_up: vec4f, 
   up *= loadScale(params.n + column);
 #endif
 #if BIAS
-  up += loadBias(row, params.n + column);
+  up += loadBias(row, params.n_total + params.n0 + column);
 #endif
   z *= up;
 #endif

@@ -91,7 +91,7 @@ fn finish(row: u32, column: u32, product: vec4f, product_up: vec4f) {
   up *= constants[(params.n + column) / 4u];
 #endif
 #if BIAS
-  up += vec4f(bias[(params.n + column) / 4u]);
+  up += vec4f(bias[(params.n_total + params.n0 + column) / 4u]);
 #endif
   z *= up;
 #endif

@@ -86,7 +86,7 @@ fn finish(row: u32, column: u32, sum: f32, up: f32) {  // column of this part
   gate *= rowScale(params.n + column);
 #endif
 #if BIAS
-  gate += f32(bias[params.n + n]);
+  gate += f32(bias[params.n_total + n]);
 #endif
   z *= gate;
 #endif

@@ -10,43 +10,23 @@ namespace {
 
 using namespace matmul;
 
-uint64_t bytesOfRow(const GpuPlanContext& c, const Linear& l) {
-  if (l.weights == Weights::plain)
-    return uint64_t(l.k) * (gpuStorageType(c.graph, l.weight, c.options.precision) == "f16" ? 2 : 4);
-  return uint64_t(l.k) * uint64_t(l.quantization.bits) / 8;
-}
-
-/// Bytes of the plane of constants that belong to `rows` rows (a multiple of 4).
-uint64_t bytesOfConstants(const Linear& l, int64_t rows) {
-  if (l.weights == Weights::int8) return uint64_t(rows) * 4;
-  return uint64_t(rows) * uint64_t(l.k / l.quantization.group) * (l.quantization.symmetric ? 2 : 4);
-}
-
 }  // namespace
 
 namespace matmul {
 
-void bindWeights(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l, const PartOfColumns& part, bool vec4,
-                 Shape shape, bool merged) {
-  const bool all = part.count == l.n;
-  const int64_t rows = all ? l.rows_w : part.count, padded = (rows + 7) / 8 * 8;
-  const uint64_t row = bytesOfRow(c, l), offset = row * uint64_t(part.first);
-  const uint64_t first_constant = l.weights == Weights::plain ? 0 : bytesOfConstants(l, part.first);
+void bindWeights(DispatchBuilder& b, const Linear& l, const WeightRows& part, bool vec4, Shape shape) {
   if (l.weights == Weights::plain) {
-    b.bind("words", l.weight, Access::read, vec4 ? 4 : 1, Part::data, offset, all ? 0 : row * uint64_t(rows));
+    b.read("words", part.value, vec4 ? 4 : 1);
     return;
   }
-  if (merged) {
-    b.bindTyped("words", l.weight, Access::read, "vec4<u32>");
+  if (shape != Shape::gemm) {
+    b.bindTyped("words", part.value, Access::read, "vec4<u32>");
     return;
   }
-  b.bindTyped("words", l.weight, Access::read, "vec4<u32>", Part::quant_words, offset,
-              all ? 0 : row * uint64_t(padded));
+  b.bindTyped("words", part.value, Access::read, "vec4<u32>", Part::quant_words);
   const bool affine = l.weights == Weights::int4 && !l.quantization.symmetric;
-  std::string type = affine ? "vec4<u32>" : "vec2<u32>";
-  if (l.weights == Weights::int8) type = shape == Shape::gemm ? "vec4<f32>" : "f32";
-  b.bindTyped("constants", l.weight, Access::read, type, Part::quant_constants, first_constant,
-              all ? 0 : bytesOfConstants(l, padded));
+  const char* type = affine ? "vec4<u32>" : l.weights == Weights::int8 ? "vec4<f32>" : "vec2<u32>";
+  b.bindTyped("constants", part.value, Access::read, type, Part::quant_constants);
 }
 
 std::string kernelName(const DispatchBuilder& b, const Linear& l, const Kernel& kernel) {
@@ -59,7 +39,7 @@ std::string kernelName(const DispatchBuilder& b, const Linear& l, const Kernel& 
 }
 
 void describeCommon(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, const Kernel& kernel,
-                    const PartOfColumns& part, bool merged) {
+                    const WeightRows& part) {
   const bool vec4 = l.k % 4 == 0, vec_n = l.n % 4 == 0 && kernel.shape == Shape::gemm;
   const int width_n = vec_n ? 4 : 1;
   const int unit = l.weights == Weights::int4 ? 8 : vec4 ? 4 : 1;
@@ -71,7 +51,7 @@ void describeCommon(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, cons
   } else {
     b.read("x", l.x, vec4 ? 4 : 1);
   }
-  bindWeights(b, c, l, part, vec4, kernel.shape, merged);
+  bindWeights(b, l, part, vec4, kernel.shape);
   if (l.norm_weight != kNoValue) b.read("norm_weight", l.norm_weight, vec4 ? 4 : 1);
   if (l.bias != kNoValue) b.read("bias", l.bias, width_n);
   if (l.residual != kNoValue) b.read("residual", l.residual, width_n);
@@ -87,7 +67,7 @@ void describeCommon(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, cons
   b.flag("RESIDUAL", l.residual != kNoValue);
   b.flag("AFFINE", l.weights == Weights::int4 && !l.quantization.symmetric);
   b.define("GROUP", l.weights == Weights::int4 ? l.quantization.group : 0);
-  const int64_t rows = l.glu ? l.rows_w : part.count;
+  const int64_t rows = l.rowsOf(part);
   auto& x = c.exprs;
   b.param("n", x.constant(part.count));
   b.param("n0", x.constant(part.first));
@@ -118,30 +98,13 @@ Status describeLinear(GpuPlanContext& c, Linear& l) {
   return {};
 }
 
-Status splitColumns(const GpuPlanContext& c, const Linear& l, std::vector<PartOfColumns>& parts) {
-  const uint64_t row = bytesOfRow(c, l), limit = c.caps.max_binding_bytes;
-  if (row * uint64_t(l.rows_w + 7) <= limit) {
-    parts.push_back({0, l.n});
-    return {};
-  }
-  // Offsets of bindings must be multiples of 256 bytes, in words as in constants: 512 rows are, whatever K and group.
-  const int64_t step = int64_t(limit / row) / 512 * 512;
-  if (l.glu || step == 0)
-    return Status(Code::limit_exceeded,
-                  format("%s: weight %s of %llu bytes does not fit into the device's bindings of %llu bytes",
-                         c.node().name.c_str(), c.graph.value(l.weight).name.c_str(),
-                         (unsigned long long)(row * uint64_t(l.rows_w)), (unsigned long long)limit));
-  for (int64_t first = 0; first < l.n; first += step) parts.push_back({first, std::min(step, l.n - first)});
-  return {};
-}
-
 Status planLinear(GpuPlanContext& c, Linear l, int64_t min_rows) {
   ETWGPU_TRY(describeLinear(c, l));
-  std::vector<PartOfColumns> parts;
-  ETWGPU_TRY(splitColumns(c, l, parts));
+  std::vector<WeightRows> parts;
+  ETWGPU_TRY(splitRows(c, l.weight, l.glu, parts));
   const Bounds m = c.exprs.bounds(l.m);
   if (std::max(m.min, min_rows) <= kGemvMaxRows)
-    for (const PartOfColumns& part : parts) ETWGPU_TRY(planGemv(c, l, part, min_rows, kGemvMaxRows));
+    for (const WeightRows& part : parts) ETWGPU_TRY(planGemv(c, l, part, min_rows, kGemvMaxRows));
   return m.max > kGemvMaxRows ? planGemm(c, l, parts, std::max(min_rows, kGemvMaxRows + 1)) : Status();
 }
 

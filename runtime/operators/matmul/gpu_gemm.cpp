@@ -18,7 +18,7 @@ void describeTile(DispatchBuilder& b, const GpuPlanContext& c, Weights weights, 
   b.define("LOADS_W", (gemmTasksOfW(weights, size) + size.invocations() - 1) / size.invocations());
 }
 
-Status describeGemm(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, const GemmRange& range) {
+Status describeGemm(GpuPlanContext& c, const Linear& l, const WeightRows& part, const GemmRange& range) {
   const Kernel* kernel = choose(l.weights, Shape::gemm, Tier::baseline);
   const GemmSize& size = range.size;
   DispatchBuilder b(c, "matmul/gemm.wgsl", {});
@@ -33,10 +33,10 @@ Status describeGemm(GpuPlanContext& c, const Linear& l, const PartOfColumns& par
 }
 
 /// Whether subgroup matrices can compute it: f16 activations, whole vectors of four columns.
-bool suitsMatrices(const GpuPlanContext& c, const Linear& l, const std::vector<PartOfColumns>& parts) {
+bool suitsMatrices(const GpuPlanContext& c, const Linear& l, const std::vector<WeightRows>& parts) {
   if (!c.useSubgroupMatrix()) return false;
   if (gpuStorageType(c.graph, l.x, c.options.precision) != "f16") return false;
-  return std::all_of(parts.begin(), parts.end(), [](const PartOfColumns& p) { return p.count % 4 == 0; });
+  return std::all_of(parts.begin(), parts.end(), [](const WeightRows& p) { return p.count % 4 == 0; });
 }
 
 void describeMatrixTile(DispatchBuilder& b, const MatrixTile& t, int matrix) {
@@ -58,13 +58,13 @@ void describeMatrixTile(DispatchBuilder& b, const MatrixTile& t, int matrix) {
 }
 
 /// l.x is normalised already.
-Status describeMatrixGemm(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, const MatrixRange& range) {
+Status describeMatrixGemm(GpuPlanContext& c, const Linear& l, const WeightRows& part, const MatrixRange& range) {
   auto& x = c.exprs;
   const MatrixTile& t = range.tile;
   const Kernel* kernel = choose(l.weights, Shape::gemm, Tier::subgroup_matrix);
   DispatchBuilder b(c, "matmul/gemm_matrix.wgsl", {});
   b.bindTyped("x", l.x, Access::read, "vec4<u32>");
-  bindWeights(b, c, l, part, true, Shape::gemm);
+  bindWeights(b, l, part, true, Shape::gemm);
   if (l.bias != kNoValue) b.read("bias", l.bias, 4);
   if (l.residual != kNoValue) b.read("residual", l.residual, 4);
   b.write("y", l.y, 4);
@@ -79,7 +79,7 @@ Status describeMatrixGemm(GpuPlanContext& c, const Linear& l, const PartOfColumn
   b.flag("BIAS", l.bias != kNoValue);
   b.flag("GLU", l.glu);
   b.flag("RESIDUAL", l.residual != kNoValue);
-  const int64_t rows = l.glu ? l.rows_w : part.count;
+  const int64_t rows = l.rowsOf(part);
   b.param("m", l.m);
   b.param("n", x.constant(part.count));
   b.param("n0", x.constant(part.first));
@@ -93,7 +93,7 @@ Status describeMatrixGemm(GpuPlanContext& c, const Linear& l, const PartOfColumn
 }
 
 /// One dispatch that normalises x, if need be, and one a part.
-Status planMatrixGemm(GpuPlanContext& c, Linear l, const std::vector<PartOfColumns>& parts,
+Status planMatrixGemm(GpuPlanContext& c, Linear l, const std::vector<WeightRows>& parts,
                       const std::vector<MatrixRange>& ranges) {
   if (l.norm) {
     const ValueId normalised = c.newScratch(DType::f32, {l.m, c.exprs.constant(l.k)});
@@ -103,7 +103,7 @@ Status planMatrixGemm(GpuPlanContext& c, Linear l, const std::vector<PartOfColum
     l.norm = false;
     l.norm_weight = kNoValue;
   }
-  for (const PartOfColumns& part : parts)
+  for (const WeightRows& part : parts)
     for (const MatrixRange& range : ranges) ETWGPU_TRY(describeMatrixGemm(c, l, part, range));
   return {};
 }
@@ -220,7 +220,7 @@ Status planAddmm(GpuPlanContext& c) {  // self, mat1, mat2, beta, alpha
 
 namespace matmul {
 
-Status planGemm(GpuPlanContext& c, const Linear& l, const std::vector<PartOfColumns>& parts, int64_t min_rows) {
+Status planGemm(GpuPlanContext& c, const Linear& l, const std::vector<WeightRows>& parts, int64_t min_rows) {
   const Bounds m = c.exprs.bounds(l.m);
   if (suitsMatrices(c, l, parts)) {
     const Problem problem{l.rows_w, l.k, l.weights, l.glu, false};
@@ -228,7 +228,7 @@ Status planGemm(GpuPlanContext& c, const Linear& l, const std::vector<PartOfColu
     if (!ranges.empty()) return planMatrixGemm(c, l, parts, ranges);
   }
   const auto ranges = gemmRanges(l.rows_w, c.narrow(), std::max(m.min, min_rows), m.max);
-  for (const PartOfColumns& part : parts)
+  for (const WeightRows& part : parts)
     for (const GemmRange& range : ranges) ETWGPU_TRY(describeGemm(c, l, part, range));
   return {};
 }

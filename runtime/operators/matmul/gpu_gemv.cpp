@@ -6,12 +6,6 @@
 namespace etwgpu::matmul {
 namespace {
 
-/// One binding for words and constants, where the weight is bound as a whole.
-bool mergesConstants(const GpuPlanContext& c, const Linear& l, const PartOfColumns& part) {
-  return l.weights != Weights::plain && part.count == l.n &&
-         gpuBytes(c.graph, l.weight, c.options.precision) <= c.caps.max_binding_bytes;
-}
-
 bool hasHeadNorm(const Linear& l) { return l.cache_write && l.cache_write->q_norm != kNoValue; }
 
 void describeFusion(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l) {
@@ -101,29 +95,27 @@ bool canFuse(const GpuPlanContext& c, const Linear& l) {
   if (l.head_dim % 8 != 0) return false;  // a block of four rows holds four whole pairs; a unit of x lies in one head
   // a workgroup owns a head, and has a power of two of invocations
   if (hasHeadNorm(l) && (l.head_dim & (l.head_dim - 1)) != 0) return false;
-  const bool merged = mergesConstants(c, l, {0, l.n});
-  const int weights = l.weights == Weights::plain || merged ? 1 : 2;
-  const int buffers = weights + (l.partials ? 2 : 1) + (l.norm_weight != kNoValue) + (l.bias != kNoValue) +
+  const int buffers = 1 + (l.partials ? 2 : 1) + (l.norm_weight != kNoValue) + (l.bias != kNoValue) +
                       (l.residual != kNoValue) + 1 + (l.cache_write ? 4 : 0) + (hasHeadNorm(l) ? 2 : 0);
-  std::vector<PartOfColumns> parts;
-  return buffers <= int(c.caps.max_storage_buffers) && splitColumns(c, l, parts).ok() && parts.size() == 1;
+  const uint64_t bytes = gpuBytes(c.graph, l.weight, c.options.precision);
+  return buffers <= int(c.caps.max_storage_buffers) &&
+         bytes <= std::min(c.caps.max_binding_bytes, c.caps.max_buffer_bytes);
 }
 
-Status planGemv(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, int64_t min_rows, int64_t max_rows) {
+Status planGemv(GpuPlanContext& c, const Linear& l, const WeightRows& part, int64_t min_rows, int64_t max_rows) {
   const Tier tier = c.useSubgroups() ? Tier::subgroups : Tier::baseline;
-  const bool merged = mergesConstants(c, l, part), wide = isWide(c, l);
+  const bool wide = isWide(c, l);
   const Kernel* kernel = choose(l.weights, wide ? Shape::gemv_wide : Shape::gemv, tier);
   DispatchBuilder b(c, wide ? "matmul/gemv_wide.wgsl" : "matmul/gemv.wgsl", {});
-  describeCommon(b, c, l, *kernel, part, merged);
+  describeCommon(b, c, l, *kernel, part);
   describeFusion(b, c, l);
   b.param("x_row", l.x_row.valid() ? l.x_row : c.exprs.constant(0));
-  b.flag("MERGED", merged);
-  if (merged) b.param("constants_at", c.exprs.constant(int64_t(l.quantization.constants_offset / 16)));
+  const Quantization& q = c.graph.value(part.value).quantization;
+  if (q.bits != 0) b.param("constants_at", c.exprs.constant(int64_t(q.constants_offset / 16)));
   b.rename(kernelName(b, l, *kernel) + (l.partials ? "_combine" : "") + (l.cache_write ? "_rope" : ""));
   // rows of W a workgroup serves, and there are; a gate has two for a column of y
   const int64_t rows = wide ? describeWide(b, c, l) : describeAny(b, c, l, *kernel);
-  const int64_t all = l.glu ? 2 * part.count : part.count;
-  b.grid(c.exprs.ceildiv(c.exprs.constant(all), rows), l.m);
+  b.grid(c.exprs.ceildiv(c.exprs.constant(l.rowsOf(part)), rows), l.m);
   b.when(l.m, min_rows, max_rows);
   return b.finish();
 }

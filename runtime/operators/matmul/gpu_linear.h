@@ -7,6 +7,7 @@
 #include "runtime/graph/graph.h"
 #include "runtime/operators/attention/gpu_attention.h"
 #include "runtime/operators/common/gpu_builder.h"
+#include "runtime/operators/common/gpu_weights.h"
 #include "runtime/operators/matmul/matmul.h"
 
 namespace etwgpu::matmul {
@@ -27,33 +28,30 @@ struct Linear {
   Weights weights = Weights::plain;
   int64_t rows_w = 0, n = 0, k = 0;  // rows of W; columns of y
   ExprId m;
-};
-
-/// Columns [first, first + count) of y, whose weights fit into a binding.
-struct PartOfColumns {
-  int64_t first, count;
+  /// Rows of W behind these columns of y.
+  int64_t rowsOf(const WeightRows& part) const { return glu ? 2 * part.count : part.count; }
+  /// All columns.
+  WeightRows all() const { return {0, n, weight}; }
 };
 
 /// Readable: storage, kernel and what is fused.
 std::string kernelName(const DispatchBuilder& b, const Linear& l, const Kernel& kernel);
-/// What both shapes have in common: bindings, epilogue, parameters. merged: words and constants as one binding.
+/// What both shapes have in common: bindings, epilogue, parameters. part: the columns of y.
 void describeCommon(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, const Kernel& kernel,
-                    const PartOfColumns& part, bool merged = false);
+                    const WeightRows& part);
 /// Fills what is found from the values; fails where no kernel fits.
 Status describeLinear(GpuPlanContext& c, Linear& l);
-/// Columns by binding.
-Status splitColumns(const GpuPlanContext& c, const Linear& l, std::vector<PartOfColumns>& parts);
 /// Describes all dispatches of a linear for calls with at least min_rows rows of x.
 Status planLinear(GpuPlanContext& c, Linear l, int64_t min_rows = 1);
 /// Describes the GEMV of a part for calls of min_rows to max_rows rows.
-Status planGemv(GpuPlanContext& c, const Linear& l, const PartOfColumns& part, int64_t min_rows, int64_t max_rows);
+Status planGemv(GpuPlanContext& c, const Linear& l, const WeightRows& part, int64_t min_rows, int64_t max_rows);
 /// Can the GEMV of one row do what `partials` or `cache_write` ask for? If not, dispatches of their own must.
 bool canFuse(const GpuPlanContext& c, const Linear& l);
-/// Binds `words` and, of quantised weights and unless merged, `constants`. vec4: of plain weights.
-void bindWeights(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l, const PartOfColumns& part, bool vec4,
-                 Shape shape, bool merged = false);
+/// Binds `words` and, of quantised weights in GEMMs, `constants`; GEMVs, which are short of bindings, have both in one.
+/// vec4: of plain weights.
+void bindWeights(DispatchBuilder& b, const Linear& l, const WeightRows& part, bool vec4, Shape shape);
 /// Describes the GEMM dispatches of all parts for calls with at least min_rows rows of x.
-Status planGemm(GpuPlanContext& c, const Linear& l, const std::vector<PartOfColumns>& parts, int64_t min_rows);
+Status planGemm(GpuPlanContext& c, const Linear& l, const std::vector<WeightRows>& parts, int64_t min_rows);
 /// aten.mm, bmm, matmul, addmm.
 void registerMatrixProductsGpu(GpuRegistry& r);
 
