@@ -16,9 +16,9 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
 import { launch } from '../../tools/browser/launch.mjs';
 import { serve } from '../../tools/serve.mjs';
+import { Runner } from '../browser/runner.mjs';
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const ROOT = path.dirname(path.dirname(HERE));
@@ -28,22 +28,15 @@ const MODELS = path.join(process.env.ETWGPU_CACHE ?? '', 'models');
 const MOST_BYTES = 2.2e6;
 const ANSWER = 'The capital of France is Paris.';
 const TIMEOUT = 240_000;
-const { values: options } = parseArgs({ options: { only: { type: 'string', default: '' } } });
-const counts = { passed: 0, failed: 0 };
+const runner = new Runner({ seconds: 600 });
+const { test } = runner;
 
-const run = (command, args, cwd) =>
-  execFileSync(command, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'], timeout: TIMEOUT });
-
-async function test(name, body) {
-  if (!new RegExp(options.only).test(name)) return;
-  const began = performance.now();
+/** @throws with what it has printed. */
+function run(command, args, cwd) {
   try {
-    const note = await body();
-    counts.passed++;
-    console.log(`ok      ${name} (${((performance.now() - began) / 1000).toFixed(1)} s)${note ? `: ${note}` : ''}`);
+    return execFileSync(command, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'], timeout: TIMEOUT });
   } catch (error) {
-    counts.failed++;
-    console.log(`FAILED  ${name}: ${error.message}\n${error.stdout ?? ''}${error.stderr ?? ''}`);
+    throw new Error(`${error.message}\n${error.stdout}${error.stderr}`);
   }
 }
 
@@ -62,7 +55,7 @@ function project(name) {
 let browser;
 /** What the page's title becomes. */
 async function answerOf(folder) {
-  browser ??= await launch('chromium', (line) => console.log(`        [page] ${line}`));
+  browser ??= await launch('chromium', runner.log);
   const server = await serve({ mounts: { '/': folder, '/models/': MODELS }, isolation: false });
   try {
     const page = await browser.open(server.url);
@@ -94,6 +87,23 @@ async function bundled(name, from, tools, build) {
     if (wasm.length !== 1) throw new Error(`asked for ${wasm}`);
   });
 }
+
+/** A page around a sample; what the sample logs becomes the title. */
+const START = `<!doctype html>
+<meta charset="utf-8" />
+<title></title>
+<script>
+  let said = '';
+  console.log = (piece) => (said += piece);
+</script>
+<script type="importmap">
+  { "imports": { "executorch-webgpu": "/node_modules/executorch-webgpu/dist/index.js" } }
+</script>
+<script type="module">
+  CODE
+  document.title = said;
+</script>
+`;
 
 /** Of other packages, as far as the samples use them. */
 const SHIMS = `declare module 'react' {
@@ -166,6 +176,16 @@ async function main() {
     if (count < 10) throw new Error(`only ${count} samples were found`);
     return `${count} samples`;
   });
+  await test('documentation: the first sample answers in a browser, from a folder with nothing else', async () => {
+    const folder = project('start');
+    const [, code] = /^```ts\n(.*?)^```/ms.exec(readFileSync(path.join(ROOT, 'docs/web/README.md'), 'utf8'));
+    writeFileSync(
+      path.join(folder, 'index.html'),
+      START.replace('CODE', () => code),
+    );
+    await answerOf(folder);
+    return `${code.trim().split('\n').length} lines`;
+  });
   await test('plain HTML with an import map: answers in a browser', async () => {
     const { requests } = await answerOf(project('plain'));
     const own = requests.filter((r) => !r.startsWith('/models/'));
@@ -176,7 +196,7 @@ async function main() {
   );
   if (FULL) {
     run('npm', ['ci', '--silent', '--no-audit', '--no-fund'], HERE);
-    for (const name of ['webpack', 'esbuild']) {
+    for (const name of ['webpack', 'esbuild', 'rollup', 'next']) {
       await bundled(
         name,
         HERE,
@@ -189,5 +209,4 @@ async function main() {
 
 await main();
 await browser?.close();
-console.log(JSON.stringify(counts));
-process.exit(counts.failed ? 1 : 0);
+runner.end();
