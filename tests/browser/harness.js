@@ -90,6 +90,7 @@ window.harness = {
   counters: ({ key }) => attempt(() => sessions[key].counters()),
   inspect: ({ key }) => attempt(() => sessions[key].inspect()),
   profile: ({ key }) => attempt(() => sessions[key].profile()),
+  reload: ({ key }) => attempt(() => sessions[key].reload()),
   dispose: ({ key }) => attempt(() => sessions[key].dispose()),
   loseDevice: ({ key }) => attempt(() => sessions[key].loseDevice()),
 

@@ -1,7 +1,7 @@
 // The package in browsers where the model does not matter: loading, the cache, failures, the API on both sides of a
 // worker. Prints a line per test; the last line is {"passed": n, "failed": m}.
 //
-//   node tests/browser/package.mjs [--only REGEX]
+//   node tests/browser/package.mjs [--only REGEX]       ETWGPU_TEST_FULL=1: the cache with a language model, in Firefox, too
 import { execFileSync } from 'node:child_process';
 import { existsSync, statSync } from 'node:fs';
 import path from 'node:path';
@@ -29,8 +29,9 @@ const PROGRAM = `${FOLDER}model.pte`;
 if (![FOLDER, LLM].every((url) => existsSync(path.join(MODELS, '..', url, 'manifest.json')))) {
   execFileSync(path.join(ROOT, 'tools/models.sh'), ['--demo'], { stdio: 'inherit' });
 }
-const SIZE = statSync(path.join(MODELS, 'efficientnet-lite0/model.pte')).size;
+const sizeOf = (url) => statSync(path.join(MODELS, '..', url)).size;
 
+const FULL = process.env.ETWGPU_TEST_FULL === '1';
 const runner = new Runner({ seconds: 240 });
 const { test } = runner;
 
@@ -70,78 +71,87 @@ async function withPage(browserName, serverOptions, body) {
 }
 
 const wasm = { modelUrl: FOLDER, device: 'wasm' };
-const rangesOf = (asked) => asked.filter((r) => r.path === PROGRAM).map((r) => r.range ?? 'all');
+const rangesOf = (asked, program) => asked.filter((r) => r.path === program).map((r) => r.range ?? 'all');
 
-async function caching({ page, open, server, asked }, label) {
-  const expected = await page.do('once', { ...wasm, cache: 'none' });
-  const same = (got) => assert(got.checksum === expected.checksum, `checksum ${got.checksum}, ${expected.checksum}`);
+/** A check that a load's model answers as one that nothing keeps. */
+async function sameAs(page, load) {
+  const { checksum } = await page.do('once', { ...load, cache: 'none' });
+  return (got) => assert(got.checksum === checksum, `checksum ${got.checksum}, ${checksum}`);
+}
+
+/** On the folder of any model. */
+async function caching({ page, open, server, asked }, label, folder = FOLDER) {
+  const program = `${folder}model.pte`;
+  const size = sizeOf(program);
+  const wasm = { modelUrl: folder, device: 'wasm' };
+  const same = await sameAs(page, wasm);
   const clear = async () => {
     await page.do('cacheClear');
-    delete server.faults[PROGRAM];
+    delete server.faults[program];
     asked();
   };
 
   await test(`${label}: a download that breaks at 60 % goes on there in the next load`, async () => {
     await clear();
-    const cut = Math.floor(0.6 * SIZE);
-    server.faults[PROGRAM] = { cutAt: cut };
+    const cut = Math.floor(0.6 * size);
+    server.faults[program] = { cutAt: cut };
     const error = await page.fails('once', wasm);
     assert(error.class === 'DownloadError' && /broke off/.test(error.message), error.message);
-    delete server.faults[PROGRAM];
+    delete server.faults[program];
     asked();
     const loaded = await page.do('once', wasm);
     same(loaded);
-    const [range, ...others] = rangesOf(asked());
+    const [range, ...others] = rangesOf(asked(), program);
     const from = Number(/bytes=(\d+)-/.exec(range)?.[1]);
     assert(others.length === 0 && from > cut - (1 << 20) && from <= cut, `asked for ${range} ${others}, cut at ${cut}`);
     assert(loaded.info.cache.bytesFromCache >= from, loaded.info.cache);
     assert(loaded.progress.at(-1).cached === from, loaded.progress.at(-1));
-    return `from byte ${from} of ${SIZE}`;
+    return `from byte ${from} of ${size}`;
   });
   await test(`${label}: what is kept is loaded without the program's server, then without any request`, async () => {
-    server.faults[PROGRAM] = { refuse: true };
+    server.faults[program] = { refuse: true };
     const loaded = await page.do('once', wasm);
     same(loaded);
     assert(loaded.info.cache.state === 'hit' && loaded.info.cache.bytesFromNetwork === 0, loaded.info.cache);
     assert(
-      JSON.stringify(asked().map((r) => r.path)) === `["${FOLDER}manifest.json"]`,
+      JSON.stringify(asked().map((r) => r.path)) === `["${folder}manifest.json"]`,
       'only the manifest is asked for',
     );
     same(await page.do('once', { ...wasm, worker: false, offline: true }));
     assert(asked().length === 0, 'requests though offline');
-    delete server.faults[PROGRAM];
+    delete server.faults[program];
     return `loaded in ${loaded.info.loadMs.toFixed(0)} ms`;
   });
   await test(`${label}: the cache is listed, measured and emptied`, async () => {
     const { list, usage } = await page.do('cacheList');
-    assert(list.length === 1 && list[0].url.endsWith(FOLDER) && list[0].complete, list);
-    assert(list[0].bytes >= SIZE && usage.bytes === list[0].bytes && usage.storage === 'opfs', usage);
-    assert((await page.do('cacheDelete', { url: FOLDER })) === list[0].bytes, 'bytes deleted');
+    assert(list.length === 1 && list[0].url.endsWith(folder) && list[0].complete, list);
+    assert(list[0].bytes >= size && usage.bytes === list[0].bytes && usage.storage === 'opfs', usage);
+    assert((await page.do('cacheDelete', { url: folder })) === list[0].bytes, 'bytes deleted');
     assert((await page.do('cacheList')).list.length === 0, 'still listed');
   });
   await test(`${label}: a corrupt chunk is fetched again; one that stays so is named`, async () => {
     await clear();
-    server.faults[PROGRAM] = { damage: { at: 5 << 20, times: 1 } };
+    server.faults[program] = { damage: { at: 5 << 20, times: 1 } };
     const once = await page
       .do('once', wasm)
       .catch((error) => assert(false, `first: ${error.message} ${JSON.stringify(asked())}`));
     same(once);
-    assert(JSON.stringify(rangesOf(asked())) === `["all","bytes=${5 << 20}-"]`, 'one more request');
+    assert(JSON.stringify(rangesOf(asked(), program)) === `["all","bytes=${5 << 20}-"]`, 'one more request');
     await clear();
-    server.faults[PROGRAM] = { damage: { at: 5 << 20, times: 9 } };
+    server.faults[program] = { damage: { at: 5 << 20, times: 9 } };
     const error = await page.fails('once', wasm);
     assert(error.class === 'IntegrityError' && /model\.pte: chunk 5 /.test(error.message), error.message);
   });
   await test(`${label}: two tabs download a model once`, async () => {
     await clear();
-    server.faults[PROGRAM] = { bytesPerSecond: 12e6 };
+    server.faults[program] = { bytesPerSecond: 12e6 };
     const other = await open({ beside: page });
     const both = await Promise.all([
       page.do('once', wasm),
       new Promise((resolve) => setTimeout(resolve, 300)).then(() => other.do('once', wasm)),
     ]);
     both.forEach(same);
-    const ranges = rangesOf(asked());
+    const ranges = rangesOf(asked(), program);
     assert(JSON.stringify(ranges) === '["all"]', `the program was asked for: ${ranges}`);
     assert(both[1].info.cache.state === 'hit', both[1].info.cache);
     assert(
@@ -154,14 +164,6 @@ async function caching({ page, open, server, asked }, label) {
     );
     await other.close();
   });
-  await test(`${label}: a bare .pte is kept, and loaded anew when it changes`, async () => {
-    await clear();
-    const bare = { modelUrl: PROGRAM, device: 'wasm' };
-    assert((await page.do('once', bare)).info.cache.state === 'stored', 'not kept');
-    const again = await page.do('once', bare);
-    assert(again.info.cache.state === 'hit', again.info.cache);
-    assert(asked().filter((r) => r.method === 'GET').length === 1, 'downloaded twice');
-  });
   await test(`${label}: CacheStorage does where OPFS is missing`, async () => {
     await clear();
     const load = { ...wasm, debug: { cacheStorage: true } };
@@ -173,6 +175,17 @@ async function caching({ page, open, server, asked }, label) {
     assert((await page.do('cacheList')).list.length === 0, 'not emptied');
   });
   return { same, clear };
+}
+
+async function bareProgram({ page, asked }, label, { clear }) {
+  await test(`${label}: a bare .pte is kept, and loaded anew when it changes`, async () => {
+    await clear();
+    const bare = { modelUrl: PROGRAM, device: 'wasm' };
+    assert((await page.do('once', bare)).info.cache.state === 'stored', 'not kept');
+    const again = await page.do('once', bare);
+    assert(again.info.cache.state === 'hit', again.info.cache);
+    assert(asked().filter((r) => r.method === 'GET').length === 1, 'downloaded twice');
+  });
 }
 
 async function fullDisk({ page, server }, label, { same, clear }) {
@@ -296,6 +309,65 @@ async function talking({ page }, label) {
   });
 }
 
+/** Runs before the page's scripts: counts on its own thread what belongs in the worker. */
+function countWork() {
+  window.work = { compiled: 0, hashed: 0, gpuObjects: 0, fetched: [], parsed: 0, decoded: 0 };
+  const around = (object, names, note) => {
+    for (const name of names) {
+      const original = object?.[name];
+      if (!original) continue;
+      object[name] = function (...args) {
+        note(...args);
+        return original.apply(this, args);
+      };
+    }
+  };
+  around(
+    WebAssembly,
+    ['compile', 'compileStreaming', 'instantiate', 'instantiateStreaming'],
+    () => window.work.compiled++,
+  );
+  WebAssembly.Module = new Proxy(WebAssembly.Module, {
+    construct: (target, args) => (window.work.compiled++, Reflect.construct(target, args)),
+  });
+  around(SubtleCrypto.prototype, ['digest'], () => window.work.hashed++);
+  around(window.GPUDevice?.prototype, ['createShaderModule', 'createComputePipelineAsync', 'createBuffer'], () => {
+    window.work.gpuObjects++;
+  });
+  around(window, ['fetch'], (request) => window.work.fetched.push(String(request?.url ?? request)));
+  around(JSON, ['parse'], (text) => (window.work.parsed += String(text).length));
+  around(TextDecoder.prototype, ['decode'], (bytes) => (window.work.decoded += bytes?.byteLength ?? 0));
+}
+
+async function quietThread({ open }, label) {
+  await test(`${label}: the page's own thread compiles, parses, hashes and tokenises nothing`, async () => {
+    const page = await open();
+    await page.raw.addInitScript(countWork);
+    for (const [device, load] of [
+      ['wasm', { modelUrl: LLM }],
+      ['webgpu', { modelUrl: FOLDER }],
+    ]) {
+      await page.raw.reload();
+      await page.raw.waitForFunction('window.packageReady', { timeout: 30_000 });
+      const info = await page.do('open', { key: 'quiet', ...load, device });
+      assert(info.device === device, info);
+      if (info.canGenerate) await page.do('chat', { key: 'quiet' });
+      const work = await page.raw.evaluate('window.work');
+      const { compiled, hashed, gpuObjects, fetched, parsed, decoded } = work;
+      assert(compiled + hashed + gpuObjects === 0 && fetched.length === 0, work);
+      // what the driver of this test says itself is short
+      assert(parsed < 10_000 && decoded === 0, work);
+      assert(JSON.stringify(info).length < 100_000, 'the tokenizer was sent to the page');
+      await page.do('close', { key: 'quiet' });
+    }
+    // the counters see what happens here when it does
+    await page.do('once', { ...wasm, worker: false });
+    const { compiled, hashed } = await page.raw.evaluate('window.work');
+    assert(compiled > 0 && hashed > 0, { compiled, hashed });
+    await page.close();
+  });
+}
+
 async function firefox({ page, asked }) {
   await test('firefox webgpu: downloaded, kept, loaded from the cache, on both sides of a worker', async () => {
     const gpu = { modelUrl: FOLDER, device: 'webgpu' };
@@ -304,7 +376,7 @@ async function firefox({ page, asked }) {
     asked();
     const again = await page.do('once', gpu);
     assert(again.info.cache.state === 'hit' && again.checksum === first.checksum, again.info.cache);
-    assert(rangesOf(asked()).length === 0, 'downloaded again');
+    assert(rangesOf(asked(), PROGRAM).length === 0, 'downloaded again');
     const here = await page.do('ownDevice', { url: FOLDER });
     assert(here.refused, 'a device was sent to a worker');
     assert(here.info.device === 'webgpu' && here.checksum === first.checksum, here.info);
@@ -316,7 +388,7 @@ async function firefox({ page, asked }) {
     assert(error.class === 'DeviceLostError', error.message);
     asked();
     assert((await page.do('reload', { key: 'lost' })).device === 'webgpu', 'on another device');
-    assert(rangesOf(asked()).length === 0, 'downloaded again');
+    assert(rangesOf(asked(), PROGRAM).length === 0, 'downloaded again');
     assert(JSON.stringify(await page.do('run', { key: 'lost' })) === '[1,1000]', 'runs again');
     await page.do('close', { key: 'lost' });
   });
@@ -327,11 +399,13 @@ const CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-sr
 await (async () => {
   await withPage('chromium', {}, async (s) => {
     const helpers = await caching(s, 'chromium');
+    await bareProgram(s, 'chromium', helpers);
     await fullDisk(s, 'chromium', helpers);
     await sources(s, 'chromium', helpers);
     await failingWorkers(s, 'chromium');
     await images(s, 'chromium');
     await talking(s, 'chromium');
+    await quietThread(s, 'chromium');
   });
   await withPage('chromium', { isolation: true, headers: { 'Content-Security-Policy': CSP } }, async ({ page }) => {
     await test('chromium: under a strict policy, isolated, with threads', async () => {
@@ -340,5 +414,15 @@ await (async () => {
     });
   });
   await withPage('firefox', {}, firefox);
+  if (!FULL) return;
+  for (const browserName of ['chromium', 'firefox']) {
+    await withPage(browserName, {}, async (s) => {
+      const helpers = await caching(s, `${browserName}, SmolLM2`, LLM);
+      if (browserName === 'firefox') {
+        await bareProgram(s, 'firefox', helpers);
+        await sources(s, 'firefox', { ...helpers, same: await sameAs(s.page, wasm) });
+      }
+    });
+  }
 })();
 runner.end();

@@ -234,6 +234,25 @@ async function cycles(s, label, loadOptions) {
   });
 }
 
+async function generations(s, label, loadOptions) {
+  const count = FULL ? 100 : 10;
+  await test(`${label}: memory is flat over ${count} generations`, async () => {
+    await s.load('llm', { modelUrl: llm, instrument: true, ...loadOptions });
+    const seen = [];
+    for (let i = 0; i < count; ++i) {
+      const prompt = { tokenIds: [1, 504 + i, 253, 28] };
+      unwrap(await s.call('generate', { key: 'llm', prompt, options: { maxTokens: 3 } }));
+      const report = unwrap(await s.call('memory', { key: 'llm' }));
+      const { gpuBytes } = await askInstrument(s.page);
+      const gpu = Object.values(gpuBytes).reduce((a, b) => a + b);
+      seen.push(`${report.wasmHeap + report.weights + report.state + report.arena + report.other}, GPU ${gpu}`);
+    }
+    assert(new Set(seen.slice(1)).size === 1, `bytes: ${[...new Set(seen)].join('; ')}`);
+    return seen.at(-1);
+  });
+  await s.call('dispose', { key: 'llm' });
+}
+
 async function failures(s, label) {
   await test(`${label}: a load that is aborted ends at once`, async () => {
     const result = await s.call('load', { key: 'x', modelUrl: llm, device: 'wasm', abortAfterBytes: 20e6 });
@@ -250,14 +269,20 @@ async function failures(s, label) {
   }
 }
 
-/** After classifies(). */
-async function deviceLoss(s, label, expected) {
-  await test(`${label}: a lost device is an error of its own, and a new load works`, async () => {
-    unwrap(await s.call('loseDevice', { key: 'cnn' }));
+/** After classifies(), in Chromium. */
+async function gpuCrash(s, label, expected) {
+  await test(`${label}: after a crash of the GPU process the session says so, and can be reloaded`, async () => {
+    const session = await s.page.raw.context().browser().newBrowserCDPSession();
+    const gpuProcess = async () => {
+      const { processInfo } = await session.send('SystemInfo.getProcessInfo');
+      return processInfo.find(({ type }) => type === 'GPU')?.id;
+    };
+    const crashed = await gpuProcess();
+    process.kill(crashed, 'SIGKILL');
     const result = await s.call('classify', { key: 'cnn', batch: 1 });
     assert(result.error?.class === 'DeviceLostError', JSON.stringify(result));
-    await s.call('dispose', { key: 'cnn' });
-    await s.load('cnn', { modelUrl: classifier, device: 'webgpu' });
+    unwrap(await s.call('reload', { key: 'cnn' }));
+    assert((await gpuProcess()) !== crashed, 'the GPU process is still the same');
     const again = unwrap(await s.call('classify', { key: 'cnn', batch: 1 }));
     assert(again.top[0] === expected.classify.top[0], `classes ${again.top}`);
   });
@@ -336,7 +361,7 @@ async function main() {
     await s.call('dispose', { key: 'llm' });
     if (FULL) await perplexity(s, webgpu, expected, 128, { device: 'webgpu' });
     await classifies(s, webgpu, { device: 'webgpu' }, FULL);
-    await deviceLoss(s, webgpu, expected);
+    await gpuCrash(s, webgpu, expected);
     await disposes(s, webgpu);
     if (FULL) await cycles(s, webgpu, { device: 'webgpu' });
     const threads = 'chromium wasm, 2 threads';
@@ -360,6 +385,7 @@ async function main() {
       if (FULL || tier === 'relaxed') await perplexity(s, label, expected, FULL ? 3 * 511 : 255, load);
     }
     await cycles(s, 'chromium wasm', { device: 'wasm' });
+    await generations(s, 'chromium wasm', { device: 'wasm' });
     await failures(s, 'chromium');
   });
   await withSetting('firefox', true, async (s) => {
@@ -370,6 +396,7 @@ async function main() {
     await s.call('dispose', { key: 'llm' });
     await perplexity(s, webgpu, expected, FULL ? 511 : 64, { device: 'webgpu' });
     await cycles(s, webgpu, { device: 'webgpu' });
+    if (FULL) await generations(s, webgpu, { device: 'webgpu' });
     await classifies(s, webgpu, { device: 'webgpu' }, FULL);
     await s.call('dispose', { key: 'cnn' });
     const wasm = 'firefox wasm';
