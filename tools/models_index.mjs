@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 const fact = (card, name) => new RegExp(`^- ${name}: (.+)$`, 'm').exec(card)?.[1];
 
 function entry(folder, name) {
+  if (/\.partial(\.\d+)?$/.test(name)) return undefined; // an export that is under way or was interrupted
   const manifestFile = path.join(folder, name, 'manifest.json');
   if (!existsSync(manifestFile)) return undefined;
   const manifest = JSON.parse(readFileSync(manifestFile, 'utf8'));

@@ -56,6 +56,7 @@ const CONVERSATIONS = [
 ];
 
 const click = (selector) => (page) => page.raw.locator(selector).first().click();
+const scrollTo = (selector) => (page) => page.raw.locator(selector).evaluate((e) => e.scrollIntoView());
 const waitFor = (selector) => (page) => page.raw.waitForSelector(selector);
 
 /** What is to be seen: a place of the site and what is done there first. */
@@ -73,6 +74,8 @@ const SCENES = [
   { name: 'pictures-result', hash: '#/pictures', steps: [click('.samples button'), waitFor('.results .value')] },
   { name: 'models', hash: '#/models' },
   { name: 'device', hash: '#/device' },
+  { name: 'device-tests', hash: '#/device', steps: [scrollTo('section[aria-label="Self-test"]')] },
+  { name: 'privacy', hash: '#/', steps: [click('.promise')] },
 ];
 
 async function shoot(browser, server, scene, size, dark) {

@@ -130,7 +130,8 @@ function Log({ conversation }: { conversation: Conversation | undefined }) {
   const log = useRef<HTMLDivElement>(null);
   const [away, setAway] = useState(false);
   const follows = useRef(true);
-  const toEnd = () => log.current?.scrollTo({ top: log.current.scrollHeight });
+  // on a small screen the welcome is longer than the screen, too: that is read from its beginning
+  const toEnd = () => log.current?.scrollTo({ top: conversation ? log.current.scrollHeight : 0 });
   const onScroll = () => {
     const { scrollHeight, scrollTop, clientHeight } = log.current as HTMLDivElement;
     follows.current = scrollHeight - scrollTop - clientHeight < NEAR_END;

@@ -1,5 +1,8 @@
 // Pictures, models, device, and what happens when something breaks.
+import { mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { modelsIndex } from '../../../tools/models_index.mjs';
 import { modelsFolder } from '../../../tools/playground.mjs';
 import { assert } from '../runner.mjs';
 import { BASE, noShift, QUESTION, serve, TIMEOUT, Visitor } from './visitor.mjs';
@@ -45,6 +48,17 @@ async function pictures(browser, server, test) {
 }
 
 async function models(browser, server, test) {
+  await test('models: each that is there is listed once, and none that an export has left half-made', () => {
+    const folder = mkdtempSync(path.join(tmpdir(), 'etwgpu-models-'));
+    try {
+      const whole = path.join(modelsFolder, 'efficientnet-lite0');
+      for (const name of ['a', 'b.partial', 'c.partial.123']) symlinkSync(whole, path.join(folder, name));
+      const urls = modelsIndex(folder).map(({ url }) => url);
+      assert(JSON.stringify(urls) === '["./models/a/"]', urls);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
   await test('models: downloaded, kept, deleted', async () => {
     const visitor = await Visitor.open(browser, server, { hash: '#/models' });
     const row = visitor.raw.locator('.model-row', { hasText: 'EfficientNet-Lite0' });
