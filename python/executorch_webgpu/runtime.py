@@ -165,6 +165,7 @@ def load(
     data: str | os.PathLike | Iterable[str | os.PathLike] = (),
     precision: str = "f32",
     activations: str = "auto",
+    kv_cache: str = "auto",
     threads: int | None = None,
     max_tier: str = "subgroup_matrix",
     memory_cap: int = DEFAULT_MEMORY_CAP,
@@ -179,13 +180,14 @@ def load(
 
     device: "webgpu", "cpu", or "auto": the GPU unless there is none, then the CPU; Session.device tells. data: `.ptd`
     files with weights. precision: "f32" or "f16" (of intermediates on the GPU). activations: how the CPU multiplies
-    quantised weights, "auto", "exact", "int16" or "int8". threads: of the CPU, default all. max_tier: the highest tier
-    of GPU kernels, "baseline", "f16", "subgroups" or "subgroup_matrix". memory_cap: refuse programs that need more
-    bytes. disable_passes: names of graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits: WebGPU's
-    default limits even where the device offers more. wide_kernels: the kernels for large GPUs on software adapters too
-    (for tests). emulate_matrices: 8 or 16, for tests: subgroup matrices of that size in plain WGSL. max_binding_bytes:
-    for tests, a limit below the device's; buffers hold twice that at most. progress: called with bytes read and their
-    total; returning False cancels.
+    quantised weights, "auto", "exact", "int16" or "int8". kv_cache: of the CPU, "f16", "f32" or "auto": f32 with exact
+    activations, else f16. threads: of the CPU, default all. max_tier: the highest tier of GPU kernels, "baseline",
+    "f16", "subgroups" or "subgroup_matrix". memory_cap: refuse programs that need more bytes. disable_passes: names of
+    graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits: WebGPU's default limits even where the
+    device offers more. wide_kernels: the kernels for large GPUs on software adapters too (for tests). emulate_matrices:
+    8 or 16, for tests: subgroup matrices of that size in plain WGSL. max_binding_bytes: for tests, a limit below the
+    device's; buffers hold twice that at most. progress: called with bytes read and their total; returning False
+    cancels.
 
     Raises a subclass of ExecuTorchWebGPUError.
     """
@@ -202,6 +204,7 @@ def load(
         _get_proc_address() if device == "webgpu" else 0,
         precision,
         activations,
+        kv_cache,
         threads,
         max_tier,
         memory_cap,

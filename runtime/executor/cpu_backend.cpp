@@ -121,6 +121,20 @@ void CpuState::reset() {
   initialised = true;
 }
 
+Status CpuState::widen(uint64_t budget, uint64_t& counted) {
+  if (!half) return {};
+  const std::vector<uint8_t> kept(buffer.data(), buffer.data() + buffer.size());
+  ETWGPU_TRY(buffer.allocate(bytes, budget, counted, "a state"));
+  for (uint64_t i = 0; i < bytes / sizeof(float); ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, kept.data() + i * sizeof(bits), sizeof(bits));
+    const float value = halfToFloat(bits);
+    std::memcpy(buffer.data() + i * sizeof(value), &value, sizeof(value));
+  }
+  half = false;
+  return {};
+}
+
 CpuShared::CpuShared(const LoadOptions& o) : options(o), pool(makeThreadPool(o.threads)) {}
 
 uint64_t CpuShared::budget() const {
@@ -168,14 +182,21 @@ Result<std::shared_ptr<CpuWeight>> CpuShared::weight(const Value& value, uint64_
   return weight;
 }
 
-Result<std::shared_ptr<CpuState>> CpuShared::state(const Value& value, uint64_t bytes, const NamedDataMap& data) {
+Result<std::shared_ptr<CpuState>> CpuShared::state(const Value& value, uint64_t bytes, bool may_be_half,
+                                                   const NamedDataMap& data) {
   if (const auto it = states_.find(value.name); it != states_.end()) {
-    if (it->second->buffer.size() != bytes)
+    if (it->second->bytes != bytes)
       return Status(Code::invalid_program, "state '" + value.name + "' has different sizes in two methods");
+    if (!may_be_half) ETWGPU_TRY(widen(*it->second));
     return it->second;
   }
+  const bool wanted = options.cache == CacheType::automatic ? options.activations != Activations::exact
+                                                            : options.cache == CacheType::f16;
   auto state = std::make_shared<CpuState>();
-  ETWGPU_TRY(state->buffer.allocate(bytes, budget(), memory.state, "state '" + value.name + "'"));
+  state->bytes = bytes;
+  state->half = may_be_half && wanted;
+  ETWGPU_TRY(
+      state->buffer.allocate(state->half ? bytes / 2 : bytes, budget(), memory.state, "state '" + value.name + "'"));
   if (!value.pieces.empty()) {
     ETWGPU_ASSIGN(state->initial, weight(value, bytes, 0, data));
   }

@@ -41,9 +41,13 @@ struct CpuWeight {
 
 struct CpuState {
   CpuBuffer buffer;
+  uint64_t bytes = 0;                  // as the graphs have it
+  bool half = false;                   // f32 in the graphs, f16 here
   std::shared_ptr<CpuWeight> initial;  // null: zeros
   bool initialised = false;
   void reset();
+  /// Back to f32, contents included.
+  Status widen(uint64_t budget, uint64_t& counted);
 };
 
 class CpuShared {
@@ -53,7 +57,12 @@ class CpuShared {
   /// The weight of these pieces, made at first sight. bytes and constant_bytes: what kernels will read.
   Result<std::shared_ptr<CpuWeight>> weight(const Value& value, uint64_t bytes, uint64_t constant_bytes,
                                             const NamedDataMap& data);
-  Result<std::shared_ptr<CpuState>> state(const Value& value, uint64_t bytes, const NamedDataMap& data);
+  /// Keeps a state in f32 from now on.
+  Status widen(CpuState& state) { return state.widen(budget(), memory.state); }
+  /// The state of that name, made at first sight. may_be_half: this graph can do with f16 (cachesInHalf); one that
+  /// cannot makes f32 of it for all.
+  Result<std::shared_ptr<CpuState>> state(const Value& value, uint64_t bytes, bool may_be_half,
+                                          const NamedDataMap& data);
   /// One arena serves all delegates, since a call runs to its end before another begins.
   Status growArena(uint64_t bytes);
   uint8_t* arena() const { return arena_.data(); }

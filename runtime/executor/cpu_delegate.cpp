@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/executor/cpu_backend.h"
+#include "runtime/executor/cpu_caches.h"
 #include "runtime/graph/fused_ops.h"
 #include "runtime/graph/plan.h"
 #include "runtime/operators/sampling/cpu.h"
@@ -75,6 +76,7 @@ class CpuDelegate final : public Delegate {
   Status loadConstants(const NamedDataMap& data);
   Status checkQuantised(const Value& value, uint64_t& words, uint64_t& constants) const;
   Status prepare();
+  Status bindStates();
   void bindArena();
   Status bindSymbols(std::span<const DelegateArg> inputs);
   Status copyInputs(std::span<const DelegateArg> inputs);
@@ -88,10 +90,11 @@ class CpuDelegate final : public Delegate {
   MemoryPlan plan_;
   std::vector<CpuKernel> kernels_;  // per node
   std::vector<std::shared_ptr<CpuWeight>> weights_;
-  std::vector<std::shared_ptr<CpuState>> states_;  // of the graph's states
-  std::vector<TensorView> views_;                  // per value, with the sizes of the current call
-  std::vector<uint64_t> capacity_;                 // bytes per value
-  std::vector<ValueId> dynamic_;                   // values whose sizes depend on symbols
+  std::vector<std::pair<ValueId, std::shared_ptr<CpuState>>> states_;
+  std::vector<std::pair<CpuState*, CpuState*>> pairs_;  // key and value caches
+  std::vector<TensorView> views_;                       // per value, with the sizes of the current call
+  std::vector<uint64_t> capacity_;                      // bytes per value
+  std::vector<ValueId> dynamic_;                        // values whose sizes depend on symbols
   std::vector<int64_t> symbols_, evaluated_;
   const uint8_t* bound_arena_ = nullptr;
   bool ready_ = false;
@@ -229,15 +232,14 @@ std::vector<bool> CpuDelegate::usedValues() const {
 }
 
 Status CpuDelegate::loadConstants(const NamedDataMap& data) {
-  const std::vector<bool> used = usedValues();
+  const std::vector<bool> used = usedValues(), half = cachesInHalf(graph_);
   for (size_t i = 0; i < graph_.values.size(); ++i) {
     const Value& v = graph_.values[i];
     if (!used[i]) continue;
     TensorView& view = views_[i];
     if (v.kind == ValueKind::state) {
-      ETWGPU_ASSIGN(auto state, shared_->state(v, capacity_[i], data));
-      view.data = state->buffer.data();
-      states_.push_back(std::move(state));
+      ETWGPU_ASSIGN(auto state, shared_->state(v, capacity_[i], half[i], data));
+      states_.emplace_back(ValueId(i), std::move(state));
     } else if (v.kind == ValueKind::constant && !v.literal.empty()) {
       if (v.literal.size() < capacity_[i])
         return Status(Code::invalid_program, "constant '" + v.name + "' is shorter than its type");
@@ -252,6 +254,12 @@ Status CpuDelegate::loadConstants(const NamedDataMap& data) {
       weights_.push_back(std::move(weight));
     }
   }
+  const auto stateOf = [&](ValueId id) {
+    const auto it = std::find_if(states_.begin(), states_.end(), [&](const auto& s) { return s.first == id; });
+    return it == states_.end() ? nullptr : it->second.get();
+  };
+  for (const auto& [k, v] : cachePairs(graph_))
+    if (CpuState* a = stateOf(k), *b = stateOf(v); a && b) pairs_.emplace_back(a, b);
   return {};
 }
 
@@ -292,7 +300,7 @@ std::vector<std::pair<DataSource*, ReadRequest>> CpuDelegate::takeReads() {
     w.reads.clear();
   };
   for (const auto& w : weights_) take(*w);
-  for (const auto& s : states_)
+  for (const auto& [id, s] : states_)
     if (s->initial) take(*s->initial);
   return reads;
 }
@@ -301,9 +309,28 @@ Status CpuDelegate::prepare() {
   uint64_t bytes = 0;
   for (uint64_t b : plan_.arena_bytes) bytes += (b + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
   if (Status s = shared_->growArena(bytes); !s.ok()) return {s.code(), s.message() + describeLargest(graph_, plan_)};
-  for (const auto& s : states_)
+  for (const auto& [id, s] : states_)
     if (!s->initialised) s->reset();
   ready_ = true;
+  return {};
+}
+
+/// Another method of the program that was loaded later may need a cache in f32; then its partner is f32, too.
+Status CpuDelegate::bindStates() {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const auto& [k, v] : pairs_) {
+      if (k->half == v->half) continue;
+      ETWGPU_TRY(shared_->widen(*k));
+      ETWGPU_TRY(shared_->widen(*v));
+      changed = true;
+    }
+  }
+  for (const auto& [id, state] : states_) {
+    TensorView& view = views_[size_t(id)];
+    view.data = state->buffer.data();
+    view.dtype = state->half ? DType::f16 : value(id).dtype;
+  }
   return {};
 }
 
@@ -443,6 +470,7 @@ Status CpuDelegate::run(std::span<const DelegateArg> inputs, std::span<DelegateA
       return Status(Code::invalid_argument,
                     format("input %zu must be %s", i, inputs[i].is_int ? "a tensor" : "an integer"));
   stats_ = {};
+  ETWGPU_TRY(bindStates());
   bindArena();
   ETWGPU_TRY(bindSymbols(inputs));
   ETWGPU_TRY(copyInputs(inputs));

@@ -22,6 +22,8 @@ enum class Precision : uint8_t { f32, f16 };
 /// How the CPU multiplies quantised weights: with int16 activations per row (`automatic`), int8 per 32 (faster, less
 /// exact), or `exact`: dequantised to f32.
 enum class Activations : uint8_t { automatic, exact, int16, int8 };
+/// How the CPU keeps key and value caches. automatic: f16, but f32 with Activations::exact. On the GPU: Precision.
+enum class CacheType : uint8_t { automatic, f32, f16 };
 /// Kernels above the tier are not chosen; for tests and for bug reports.
 enum class Tier : uint8_t { baseline, f16, subgroups, subgroup_matrix };
 
@@ -29,6 +31,7 @@ struct LoadOptions {
   DeviceKind device = DeviceKind::cpu;
   Precision precision = Precision::f32;
   Activations activations = Activations::automatic;
+  CacheType cache = CacheType::automatic;
   int threads = 1;
   Tier max_tier = Tier::subgroup_matrix;
   /// Kernels for large GPUs on narrow ones too (GpuCapabilities::narrow); for tests.

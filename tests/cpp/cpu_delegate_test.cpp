@@ -98,6 +98,7 @@ TEST(CpuDelegate, DecoderIsTheSameWithAndWithoutPassesInPlaceAndRead) {
         LoadOptions options;
         options.threads = threads;
         options.disabled_passes = disabled;
+        options.cache = CacheType::f32;
         Loaded l = load(b, options, addressable);
         ASSERT_TRUE(l.status.ok()) << l.status.message();
         const std::vector<float> logits = generate(l);
@@ -110,6 +111,56 @@ TEST(CpuDelegate, DecoderIsTheSameWithAndWithoutPassesInPlaceAndRead) {
         ASSERT_TRUE(finish(l.backend->resetStates()).ok());
         EXPECT_EQ(generate(l), logits);
       }
+}
+
+uint64_t stateBytes(const Loaded& l) { return l.backend->memory().state; }
+
+TEST(CpuDelegate, CachesAreF16UnlessExact) {
+  constexpr uint64_t kWhole = 2 * 2 * 2 * 16 * 8 * 4;
+  const GraphBuilder b = decoder(2);
+  LoadOptions options;
+  Loaded half = load(b, options);
+  options.activations = Activations::exact;
+  Loaded exact = load(b, options);
+  EXPECT_EQ(stateBytes(half), kWhole / 2);
+  EXPECT_EQ(stateBytes(exact), kWhole);
+  options.cache = CacheType::f16;
+  EXPECT_EQ(stateBytes(load(b, options)), kWhole / 2);
+  options.disabled_passes = "all";
+  EXPECT_EQ(stateBytes(load(b, options)), kWhole) << "operators that know no f16";
+  const std::vector<float> a = generate(half), e = generate(exact);
+  EXPECT_NE(a, e);
+  ASSERT_EQ(a.size(), e.size());
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], e[i], 1e-3);
+}
+
+TEST(CpuDelegate, ACacheThatAnotherMethodReadsIsF32) {
+  const GraphBuilder b = decoder(2);
+  Loaded l = load(b), wide = load(b, [] {
+                        LoadOptions o;
+                        o.cache = CacheType::f32;
+                        return o;
+                      }());
+  const std::vector<float> before = generate(l), expected = generate(wide);
+  const uint64_t whole = stateBytes(wide);
+  GraphBuilder reader;
+  const ValueId cache = reader.state("0.kc", {1, 2, 16, 8});
+  reader.output(reader.binary("add", cache, cache, "twice", {1, 2, 16, 8}));
+  for (Loaded* x : {&l, &wide}) {
+    add(*x, reader);
+    ASSERT_TRUE(x->status.ok()) << x->status.message();
+  }
+  HostTensor twice, twice_wide;
+  ASSERT_TRUE(call(*l.delegates[1], {}, twice).ok());
+  ASSERT_TRUE(call(*wide.delegates[1], {}, twice_wide).ok());
+  float largest = 0;
+  for (int64_t i = 0; i < 2 * 16 * 8; ++i) {
+    ASSERT_NEAR(at(twice)[i], at(twice_wide)[i], 1e-2) << "what was written in f16";
+    largest = std::max(largest, std::abs(at(twice)[i]));
+  }
+  EXPECT_GT(largest, 0.1f);
+  generate(l);  // keys of layer 0 are f32 now, and so are its values
+  EXPECT_EQ(stateBytes(l), whole * 3 / 4);
 }
 
 TEST(CpuDelegate, ArgmaxInsteadOfReadingBack) {
@@ -177,7 +228,7 @@ TEST(CpuDelegate, MemoryIsReportedSharedAndCapped) {
   const MemoryReport one = l.backend->memory();
   EXPECT_LE(one.weights, weights);
   EXPECT_GT(one.weights, weights / 2);
-  EXPECT_EQ(one.state, 2u * 2 * 2 * 16 * 8 * 4);
+  EXPECT_EQ(one.state, 2u * 2 * 2 * 16 * 8 * 2) << "caches are f16";
   EXPECT_LT(one.arena, one.arena_without_reuse);
   add(l, b);  // a second method of the same program: weights, states and arena are shared
   ASSERT_TRUE(l.status.ok());

@@ -120,7 +120,19 @@ std::vector<double> attend(const float* q, const std::vector<const float*>& k, c
   return out;
 }
 
-TEST(CpuAttention, CachedCausalWithWindowAndGroups) {
+/// The values in half precision; `t` gets what they are.
+HostTensor rounded(HostTensor& t) {
+  HostTensor half{DType::f16, t.sizes, {}};
+  auto* values = reinterpret_cast<float*>(t.bytes.data());
+  for (int64_t i = 0; i < elementCount(t.sizes); ++i) {
+    const uint16_t bits = floatToHalf(values[i]);
+    values[i] = halfToFloat(bits);
+    half.bytes.insert(half.bytes.end(), {uint8_t(bits), uint8_t(bits >> 8)});
+  }
+  return half;
+}
+
+void checkCachedAttention(bool half) {
   const auto pool = makeThreadPool(2);
   for (int64_t S : {1, 2, 5, 20, 70})
     for (int64_t start : {0, 1, 63, 64, 150})
@@ -134,9 +146,11 @@ TEST(CpuAttention, CachedCausalWithWindowAndGroups) {
           for (int64_t h = 0; h < kv; ++h)
             for (int64_t j = start + S; j < L; ++j)
               for (int64_t i = 0; i < D; ++i) reinterpret_cast<float*>(v.bytes.data())[(h * L + j) * D + i] = NAN;
+          HostTensor half_k, half_v;
+          if (half) half_k = rounded(k), half_v = rounded(v);
           TestCall call;
           call.threads = pool.get();
-          call.args = {&q, &k, &v, &at_start, 0.25, window};
+          call.args = {&q, half ? &half_k : &k, half ? &half_v : &v, &at_start, 0.25, window};
           const Status status = call.run(kCachedAttention);
           ASSERT_TRUE(status.ok()) << status.message();
           for (int64_t s = 0; s < S; ++s)
@@ -153,10 +167,41 @@ TEST(CpuAttention, CachedCausalWithWindowAndGroups) {
                     << S << " " << start << " " << window << " " << D;
             }
         }
+}
+
+TEST(CpuAttention, CachedCausalWithWindowAndGroups) {
+  checkCachedAttention(false);
   HostTensor q = randomTensor({1, 4, 2, 8}, 1), k = randomTensor({1, 2, 16, 8}, 2), past = integers({1}, {13});
   TestCall call;
   call.args = {&q, &k, &k, &past, 1.0, int64_t(0)};
   EXPECT_EQ(call.run(kCachedAttention).code(), Code::invalid_argument);
+}
+
+TEST(CpuAttention, CachesInHalfPrecision) {
+  checkCachedAttention(true);
+  HostTensor q = randomTensor({1, 4, 2, 8}, 1), k = randomTensor({1, 2, 16, 8}, 2), start = integers({1}, {0});
+  HostTensor half = rounded(k);
+  TestCall call;
+  call.args = {&q, &k, &half, &start, 1.0, int64_t(0)};
+  EXPECT_EQ(call.run(kCachedAttention).code(), Code::invalid_argument) << "one of two";
+}
+
+TEST(CpuAttention, KeysAndValuesAreRoundedToHalf) {
+  for (int64_t D : {64, 20}) {
+    const int64_t S = 3, L = 8;
+    HostTensor qkv = randomTensor({1, S, 4 * D}, 1), table = randomTensor({L, 2, D / 2}, 2), start = integers({1}, {2});
+    HostTensor caches[2][2];
+    for (const DType type : {DType::f32, DType::f16})
+      for (HostTensor& t : caches[type == DType::f16])
+        t = {type, {1, 1, L, D}, std::vector<uint8_t>(size_t(L * D) * dtypeSize(type))};
+    for (auto& [k, v] : caches) {
+      TestCall call;
+      call.args = {&qkv, &table, &start, &k, &v, int64_t(2), int64_t(1), std::monostate(), std::monostate(), 0.0};
+      const Status status = call.run(kRopeCacheWrite);
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
+    for (int i : {0, 1}) EXPECT_EQ(rounded(caches[0][i]).bytes, caches[1][i].bytes) << D << " " << i;
+  }
 }
 
 TEST(CpuAttention, MasksAndRowsWithoutKeys) {

@@ -183,6 +183,17 @@ def test_accuracy_of_quantised_activations(evaluation_build, eager_window, activ
     assert same >= 0.96
 
 
+def test_accuracy_of_f16_caches_on_the_cpu(evaluation_build, eager_window):
+    """Their own error: all else is exact. And half the memory."""
+    sessions = [load(evaluation_build, "cpu", kv_cache=kind) for kind in ("f32", "f16")]
+    whole, half = (session.memory_report()["state"] for session in sessions)
+    assert half * 2 == whole
+    change, same = accuracy(lambda ids: logits_of(sessions[1], ids), eager_window, SIZES["cpu"]["text"])
+    print(f"f16 caches: perplexity {change:.3%} from eager's, same best token {same:.2%}")
+    assert change < 1e-3
+    assert same >= 0.99
+
+
 def test_accuracy_of_f16(evaluation_build, eager_window):
     session = load(evaluation_build, "webgpu", precision="f16")
     assert session.capabilities["f16"], "the adapter has no shader-f16"

@@ -28,14 +28,21 @@ seen_operators: set[str] = set()  # of all programs that were compared
 class Run:
     device: str = "webgpu"
     tier: str = "subgroups"
-    precision: str = "f32"
+    precision: str = "f32"  # on the CPU: of the caches
     disable_passes: str = ""
     wide: bool = False  # the kernels for large GPUs
     binding: int = 0  # the most bytes that a buffer may be bound with, 0: the device's
 
     def session(self, path):
         if self.device == "cpu":
-            return load(path, device="cpu", activations="exact", threads=2, disable_passes=self.disable_passes)
+            return load(
+                path,
+                device="cpu",
+                activations="exact",
+                kv_cache=self.precision,
+                threads=2,
+                disable_passes=self.disable_passes,
+            )
         return load(
             path,
             device="webgpu",

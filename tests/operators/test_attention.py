@@ -62,14 +62,15 @@ class HeadNormed(nn.Module):
         return self.norm(y.view(1, y.shape[1], -1, self.norm.weight.shape[0])).flatten(2)
 
 
-EVERY = [Run(tier="baseline"), Run(), *WIDE, *HALF, Run("cpu")]
+CACHES = [Run("cpu"), Run("cpu", precision="f16")]
+EVERY = [Run(tier="baseline"), Run(), *WIDE, *HALF, *CACHES]
 
 
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "d", "length", "window", "quantised", "norms", "runs"),
     [
         (9, 3, 64, 160, 0, True, False, EVERY),
-        (4, 2, 128, 64, 0, True, True, [WIDE[0], *HALF, Run("cpu")]),
+        (4, 2, 128, 64, 0, True, True, [WIDE[0], *HALF, *CACHES]),
         (7, 1, 96, 301, 100, False, False, [WIDE[1], Run(tier="baseline")]),
         (4, 1, 256, 300, 0, False, True, [WIDE[0], Run()]),
         (2, 2, 80, 65, 30, False, False, [WIDE[1]]),

@@ -152,9 +152,10 @@ class NativeSession {
 
   static NativeSession* load(const std::string& path, const std::vector<std::string>& data_files,
                              const std::string& device, uintptr_t get_proc_address, const std::string& precision,
-                             const std::string& activations, int threads, const std::string& max_tier,
-                             uint64_t memory_cap, const std::string& disabled_passes, bool default_limits,
-                             bool wide_kernels, int emulate_matrices, uint64_t max_binding_bytes, nb::object progress) {
+                             const std::string& activations, const std::string& kv_cache, int threads,
+                             const std::string& max_tier, uint64_t memory_cap, const std::string& disabled_passes,
+                             bool default_limits, bool wide_kernels, int emulate_matrices, uint64_t max_binding_bytes,
+                             nb::object progress) {
     auto self = std::make_unique<NativeSession>();
     LoadOptions options;
     options.device = enumFrom<DeviceKind>("device", device, {{"webgpu", DeviceKind::webgpu}, {"cpu", DeviceKind::cpu}});
@@ -164,6 +165,8 @@ class NativeSession {
                                                  {"exact", Activations::exact},
                                                  {"int16", Activations::int16},
                                                  {"int8", Activations::int8}});
+    options.cache = enumFrom<CacheType>(
+        "kv_cache", kv_cache, {{"auto", CacheType::automatic}, {"f32", CacheType::f32}, {"f16", CacheType::f16}});
     options.max_tier = enumFrom<Tier>("max_tier", max_tier,
                                       {{"baseline", Tier::baseline},
                                        {"f16", Tier::f16},
@@ -460,7 +463,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("vocabulary", &NativeGenerator::vocabulary)
       .def_prop_ro("tokens", &NativeGenerator::tokens);
   m.def("load", &NativeSession::load, nb::rv_policy::take_ownership, "path"_a, "data_files"_a, "device"_a,
-        "get_proc_address"_a, "precision"_a, "activations"_a, "threads"_a, "max_tier"_a, "memory_cap"_a,
+        "get_proc_address"_a, "precision"_a, "activations"_a, "kv_cache"_a, "threads"_a, "max_tier"_a, "memory_cap"_a,
         "disabled_passes"_a, "default_limits"_a, "wide_kernels"_a, "emulate_matrices"_a, "max_binding_bytes"_a,
         "progress"_a.none());
   m.def(

@@ -12,6 +12,11 @@ namespace etwgpu {
 namespace cpu {
 namespace {
 
+Status requireCache(const char* op, const TensorView& k, const TensorView& v) {
+  if (k.dtype == v.dtype && (k.dtype == DType::f32 || k.dtype == DType::f16)) return {};
+  return invalid(std::string(op) + ": both caches must be f32, or both f16");
+}
+
 /// The scalar of a start position, checked against the cache.
 Status readStart(const char* op, const TensorView& start, int64_t S, int64_t L, int64_t& at) {
   if (!isIndexType(start.dtype) || start.count() != 1) return invalid(std::string(op) + ": start must be one integer");
@@ -30,6 +35,18 @@ ETWGPU_KERNEL void rotate(const float* x, const float* table, int64_t h, float* 
     out[i] = a * table[i] - b * sin[i];
     out[i + h] = b * table[i] + a * sin[i];
   }
+}
+
+/// n floats into a cache of floats or halves.
+ETWGPU_KERNEL void store(const float* from, const TensorView& cache, int64_t at, int64_t n) {
+  if (cache.dtype == DType::f32) {
+    std::memcpy(cache.as<float>() + at, from, size_t(n) * sizeof(float));
+    return;
+  }
+  uint16_t* to = cache.as<uint16_t>() + at;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) storeHalves(hn::LoadU(DF(), from + i), to + i);
+  for (; i < n; ++i) to[i] = floatToHalf(from[i]);
 }
 
 /// Norms one head: out = x · rsqrt(mean(x²) + eps) · weight.
@@ -61,8 +78,8 @@ Status ropeCacheWrite(CpuCall& call) {
   const TensorView qkv = call.tensor(kRopeQkv), table = call.tensor(kRopeTable), start = call.tensor(kRopeStart),
                    k_cache = call.tensor(kRopeKCache), v_cache = call.tensor(kRopeVCache);
   const int64_t heads = call.integer(kRopeHeads), kv_heads = call.integer(kRopeKvHeads);
-  for (const TensorView* t : {&qkv, &table, &k_cache, &v_cache})
-    ETWGPU_TRY(requireF32(op, *t, "every tensor but start"));
+  for (const TensorView* t : {&qkv, &table}) ETWGPU_TRY(requireF32(op, *t, "every tensor but start"));
+  ETWGPU_TRY(requireCache(op, k_cache, v_cache));
   if (qkv.rank() != 3 || k_cache.rank() != 4 || v_cache.sizes != k_cache.sizes || k_cache.sizes[1] != kv_heads ||
       heads < 1 || qkv.sizes[0] != 1 || k_cache.sizes[0] != 1)
     return invalid(std::string(op) + ": sizes don't fit");
@@ -77,15 +94,16 @@ Status ropeCacheWrite(CpuCall& call) {
   ETWGPU_TRY(readHeadNorm(call, kRopeKNorm, D, k_norm));
   ETWGPU_ASSIGN(const TensorView out, call.output(0, {1, S, heads, D}));
   call.pool().parallelFor(S, rowGrain(qkv.sizes[2]), [&](int64_t b, int64_t e) {
-    std::vector<float> normed(size_t(q_norm.weight || k_norm.weight ? D : 0));
+    std::vector<float> normed(size_t(q_norm.weight || k_norm.weight ? D : 0)), key(static_cast<size_t>(D));
     for (int64_t s = b; s < e; ++s) {
       const float *row = qkv.as<float>() + s * qkv.sizes[2], *angles = table.as<float>() + (at + s) * D;
       for (int64_t i = 0; i < heads; ++i)
         writeHead(row + i * D, angles, h, q_norm, normed.data(), out.as<float>() + (s * heads + i) * D);
       for (int64_t i = 0; i < kv_heads; ++i) {
         const int64_t position = (i * L + at + s) * D;
-        writeHead(row + (heads + i) * D, angles, h, k_norm, normed.data(), k_cache.as<float>() + position);
-        std::memcpy(v_cache.as<float>() + position, row + (heads + kv_heads + i) * D, size_t(D) * sizeof(float));
+        writeHead(row + (heads + i) * D, angles, h, k_norm, normed.data(), key.data());
+        store(key.data(), k_cache, position, D);
+        store(row + (heads + kv_heads + i) * D, v_cache, position, D);
       }
     }
   });
@@ -95,7 +113,8 @@ Status ropeCacheWrite(CpuCall& call) {
 Status cachedAttention(CpuCall& call) {
   const char* op = "etwgpu.cached_attention";
   const TensorView q = call.tensor(kAttentionQ), k = call.tensor(kAttentionKCache), v = call.tensor(kAttentionVCache);
-  for (const TensorView* t : {&q, &k, &v}) ETWGPU_TRY(requireF32(op, *t, "q, k and v"));
+  ETWGPU_TRY(requireF32(op, q, "q"));
+  ETWGPU_TRY(requireCache(op, k, v));
   if (q.rank() != 4 || k.rank() != 4 || v.sizes != k.sizes || q.sizes[0] != 1 || k.sizes[0] != 1 ||
       q.sizes[3] != k.sizes[3] || k.sizes[1] < 1 || q.sizes[2] % k.sizes[1] != 0)
     return invalid(std::string(op) + ": sizes don't fit");
@@ -112,7 +131,6 @@ Status cachedAttention(CpuCall& call) {
     std::vector<AttentionRow> rows;
     for (int64_t t = b; t < e; ++t) {
       const int64_t kv = t / tiles, s0 = t % tiles * positions;
-      const float *kp = k.as<float>() + kv * L * D, *vp = v.as<float>() + kv * L * D;
       rows.clear();
       for (int64_t s = s0; s < std::min(S, s0 + positions); ++s) {
         for (int64_t g = 0; g < G; ++g) {
@@ -121,7 +139,14 @@ Status cachedAttention(CpuCall& call) {
                           window > 0 ? std::max<int64_t>(0, p - window + 1) : 0, p + 1, nullptr, nullptr, 1});
         }
       }
-      attendTile({kp, vp, D, D, D, D, scale}, rows);
+      const auto attend = [&]<class T>(const T* keys, const T* values) {
+        attendTile<T>({keys + kv * L * D, values + kv * L * D, D, D, D, D, scale}, rows);
+      };
+      if (k.dtype == DType::f16) {
+        attend(k.as<const uint16_t>(), v.as<const uint16_t>());
+      } else {
+        attend(k.as<const float>(), v.as<const float>());
+      }
     }
   });
   return {};
@@ -181,7 +206,7 @@ Status sdpa(CpuCall& call) {
         if (mask.data && mask.dtype == DType::boolean) row.visible = mask.as<uint8_t>() + m;
         rows.push_back(row);
       }
-      attendTile({k.as<float>() + kv * T * D, v.as<float>() + kv * T * Dv, D, Dv, D, Dv, scale}, rows);
+      attendTile<float>({k.as<float>() + kv * T * D, v.as<float>() + kv * T * Dv, D, Dv, D, Dv, scale}, rows);
     }
   });
   return {};

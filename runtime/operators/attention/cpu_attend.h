@@ -15,8 +15,10 @@ struct AttentionRow {
   const uint8_t* visible = nullptr;
   int64_t mask_stride = 1;
 };
+/// T: float, or uint16_t for keys and values in half precision.
+template <class T>
 struct AttentionHead {
-  const float *k = nullptr, *v = nullptr;
+  const T *k = nullptr, *v = nullptr;
   int64_t k_stride = 0, v_stride = 0;  // between keys
   int64_t D = 0, Dv = 0;
   float scale = 1;
@@ -25,6 +27,9 @@ struct AttentionHead {
 /// Rows that a tile should have at most.
 constexpr int64_t kAttentionTile = 48;
 /// A row with no visible key gives zeros.
-void attendTile(const AttentionHead& head, std::span<const AttentionRow> rows);
+template <class T>
+void attendTile(const AttentionHead<T>& head, std::span<const AttentionRow> rows);
+extern template void attendTile(const AttentionHead<float>&, std::span<const AttentionRow>);
+extern template void attendTile(const AttentionHead<uint16_t>&, std::span<const AttentionRow>);
 
 }  // namespace etwgpu::cpu

@@ -64,6 +64,28 @@ ETWGPU_INLINE hn::Vec<DI4> fold(VI32 v) {  // adds the 128-bit blocks: lane = ro
 
 ETWGPU_INLINE VF splat(float v) { return hn::Set(DF(), v); }
 
+// The bits of a finite half, moved to their place in a float, are its value × 2^-112: a conversion in three operations,
+// with zero and denormals right, whose factor the caller gives back elsewhere. Machines that convert by themselves do.
+#if HWY_ARCH_WASM
+constexpr float kHalfLoad = 0x1p-112f;
+#else
+constexpr float kHalfLoad = 1.f;
+#endif
+/// Halves as floats, times kHalfLoad.
+ETWGPU_INLINE VF loadHalves(const uint16_t* p) {
+#if HWY_ARCH_WASM
+  const auto h = hn::PromoteTo(DI32(), hn::LoadU(hn::Rebind<int16_t, DI32>(), reinterpret_cast<const int16_t*>(p)));
+  return hn::BitCast(DF(), hn::And(hn::ShiftLeft<13>(h), hn::Set(DI32(), int32_t(0x8fffe000))));
+#else
+  const hn::Rebind<hwy::float16_t, DF> d;
+  return hn::PromoteTo(DF(), hn::LoadU(d, reinterpret_cast<const hwy::float16_t*>(p)));
+#endif
+}
+ETWGPU_INLINE void storeHalves(VF v, uint16_t* p) {
+  const hn::Rebind<hwy::float16_t, DF> d;
+  hn::StoreU(hn::DemoteTo(d, v), d, reinterpret_cast<hwy::float16_t*>(p));
+}
+
 /// The first n (< lanes) floats at p; zeros after them.
 ETWGPU_INLINE VF loadFirst(const float* p, size_t n) { return hn::LoadN(DF(), p, n); }
 
