@@ -49,7 +49,7 @@ export interface LoadOptions {
   device?: 'auto' | DeviceName | GPUDevice;
   /** `false` runs the same engine on the calling thread, e.g. in a worker of yours; without CPU threads. */
   worker?: boolean;
-  /** `exact`: the CPU multiplies in f32, not with 16-bit activations, and keeps f32, not f16 caches. No effect on the GPU. */
+  /** `exact`: the CPU multiplies in f32, not with 16-bit activations, and its caches are f32, not f16. */
   activations?: 'auto' | 'exact';
   /** `f16`: intermediates and KV cache in half precision on GPUs that can. */
   precision?: 'f32' | 'f16';
