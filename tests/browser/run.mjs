@@ -366,7 +366,7 @@ async function main() {
     if (FULL) await cycles(s, webgpu, { device: 'webgpu' });
     const threads = 'chromium wasm, 2 threads';
     const load = { device: 'wasm', activations: 'exact', threads: 2 };
-    await generates(s, threads, expected, load, on('wasm', 2));
+    await generates(s, threads, expected, load, on('wasm', 2), FULL ? Infinity : 1);
     if (FULL) await conversations(s, threads, expected);
     await s.call('dispose', { key: 'llm' });
     await classifies(s, threads, load);

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { modelsIndex } from '../../../tools/models_index.mjs';
 import { modelsFolder } from '../../../tools/playground.mjs';
 import { assert } from '../runner.mjs';
-import { BASE, noShift, QUESTION, serve, TIMEOUT, Visitor } from './visitor.mjs';
+import { BASE, noShift, QUESTION, serve, Visitor } from './visitor.mjs';
 
 /** A white picture with a red disc, as the bytes of a PNG. */
 async function drawn(visitor) {
@@ -117,11 +117,7 @@ async function devicePage(browser, server, test) {
   });
   await test('device: the self-test compares two ways of computing', async () => {
     // the CPU's two: on the software GPU it takes a minute
-    const page = await browser.open('about:blank');
-    await page.raw.context().addInitScript(() => Object.defineProperty(navigator, 'gpu', { value: undefined }));
-    const visitor = new Visitor(page, server.url);
-    page.raw.setDefaultTimeout(TIMEOUT);
-    await page.raw.goto(`${server.url}#/device`);
+    const visitor = await Visitor.open(browser, server, { hash: '#/device', query: '', gpu: false });
     const selfTest = visitor.raw.getByRole('region', { name: 'Self-test' });
     await selfTest.getByRole('button').click();
     await selfTest.locator('.test-row', { hasText: 'computing on both…' }).first().waitFor();

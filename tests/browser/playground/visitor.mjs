@@ -17,11 +17,14 @@ export class Visitor {
     this.close = page.close;
     this.url = url;
   }
-  static async open(browser, server, { query = '?device=wasm', hash = '', ...options } = {}) {
+  /** `gpu`: false hides WebGPU. */
+  static async open(browser, server, { query = '?device=wasm', hash = '', gpu = true, ...options } = {}) {
     const page = await browser.open('about:blank', options);
     const visitor = new Visitor(page, `${server.url}${query}`);
     page.raw.setDefaultTimeout(TIMEOUT);
     await page.raw.context().addInitScript(watchPage);
+    if (!gpu)
+      await page.raw.context().addInitScript(() => Object.defineProperty(navigator, 'gpu', { value: undefined }));
     await page.raw.goto(`${visitor.url}${hash}`);
     await page.raw.waitForSelector('main h1');
     return visitor;
@@ -52,8 +55,10 @@ export class Visitor {
   }
 }
 
-/** Runs in every page before its scripts: what the tests ask for later. */
+/** Runs in every page before its scripts: what the tests ask for later, and what keeps them cheap. */
 function watchPage() {
+  // one thread: where other programs use the processors, two that wait for each other take four times as long
+  Object.defineProperty(navigator, 'hardwareConcurrency', { value: 1 });
   window.shifts = [];
   new PerformanceObserver((list) => {
     for (const entry of list.getEntries()) {
