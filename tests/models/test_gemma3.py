@@ -86,8 +86,8 @@ def test_stored_blocks(built):
 @pytest.mark.gpu
 def test_f16_on_the_gpu(options, ids, tmp_path):
     """Perplexity within 0.5 % of eager's and the same best token in 99 %."""
-    # In int8 the embedding has 168 MB, and software adapters bind 134 at most: it is in parts.
-    options = dataclasses.replace(options, bits=8)
+    # As it was run: with an int8 head the embedding has 168 MB, more than software adapters bind, and is in parts.
+    options = dataclasses.replace(options, bits=8, head_bits=4)
     built = find("gemma3").build(options)
     program = model_folder.write(find("gemma3"), options, tmp_path, lambda text, seconds: None)
     decoder = evaluation.dequantize(built.methods["forward"].module)
