@@ -87,10 +87,22 @@ class CancelledError(ExecuTorchWebGPUError):
     code = "cancelled"
 
 
+class SavedStateError(ExecuTorchWebGPUError, ValueError):
+    """A saved state that is damaged or belongs to another model; nothing was changed."""
+
+    code = "saved_state"
+
+
 class InternalError(ExecuTorchWebGPUError):
     """A defect of the runtime."""
 
     code = "internal"
+
+
+class PackageMissingError(ExecuTorchWebGPUError, ImportError):
+    """An optional package that was asked for is not installed."""
+
+    code = "package_missing"
 
 
 _CLASSES = {
@@ -109,6 +121,7 @@ _CLASSES = {
         GPUError,
         FileError,
         CancelledError,
+        SavedStateError,
         InternalError,
     )
 }

@@ -18,6 +18,7 @@ from typing import Any
 
 from executorch_webgpu import runtime
 from executorch_webgpu.errors import InvalidArgumentError
+from executorch_webgpu.grammar import Grammars, Matcher
 from executorch_webgpu.native import _native
 from executorch_webgpu.text import Message, Prompt, StopFinder, TextModel, TextStreamer
 
@@ -96,6 +97,8 @@ class TextGenerator:
         self.session = runtime.load(folder / "model.pte", device, **({"data": data_files(folder)} | options))
         self._native = _native.Generator(self.session._native, method)
         self.end_ids = self._end_ids(folder)
+        self._folder = folder
+        self._grammars: Grammars | None = None  # made when a grammar is asked for
 
     def _end_ids(self, folder: Path) -> frozenset[int]:
         ids = self.session.constant("get_eos_ids")
@@ -140,6 +143,17 @@ class TextGenerator:
         self._native.rollback(0)
         self.session.reset()
 
+    def save_state(self) -> bytes:
+        """The tokens in the cache with what the model has computed of them; only what is in use. InvalidArgumentError
+        while a generation is under way."""
+        return self._native.save()
+
+    def restore_state(self, saved: bytes) -> None:
+        """Goes on from what save_state() gave, also in another process: a prompt that begins with its tokens runs its
+        new ones only. SavedStateError, with nothing changed, where it is damaged, of another model or of caches of
+        another precision."""
+        self._native.restore(bytes(saved))
+
     def close(self) -> None:
         """Frees the memory of the model now."""
         self.session.close()
@@ -179,14 +193,24 @@ class TextGenerator:
         tools: Sequence[Mapping[str, Any]] | None = None,
         template_options: Mapping[str, Any] | None = None,
         logprobs: bool = False,
+        json_schema: Mapping[str, Any] | None = None,
+        grammar: str | None = None,
+        overflow: str = "stop",
+        sinks: int = 4,
+        keep: int | None = None,
     ) -> Generator[GeneratedToken, None, Generation]:
         """Yields token by token; leaving the loop ends the generation. The iterator's return value is the Generation.
 
         max_tokens: default up to the end of the context. temperature 0 is greedy. seed: same seed, same tokens. stop:
         generation ends before the first of these strings, which are not part of the text. tools, template_options: what
         the chat template gets beside messages, see TextModel.encode. logprobs: with every token the logarithm of its
-        probability by the model. Raises InvalidArgumentError
-        that names the option, LimitExceededError for a prompt longer than the context."""
+        probability by the model. json_schema, grammar (EBNF as in llama.cpp): only tokens that lead to such a text are
+        chosen; it is complete unless finish_reason is "length" or "aborted". overflow: at the end of the context
+        "stop", or "sliding": go on as if the text were its first `sinks` tokens and its last `keep` (default: half of
+        the context together), which are computed again; a prompt that is too long is shortened in the same way.
+
+        Raises InvalidArgumentError that names the option, LimitExceededError for a prompt longer than the context,
+        PackageMissingError where a grammar needs xgrammar and it is not installed."""
         # checked here and not at the first next()
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
         if max_tokens is not None:
@@ -195,19 +219,40 @@ class TextGenerator:
         options = vars(sampling) | {"stop_tokens": sorted(self.end_ids), "logprobs": logprobs}
         if max_tokens is not None:
             options["max_tokens"] = max_tokens
-        return self._steps(
-            self.text_model.encode(prompt, tools, template_options), options, _Output(self.text_model.decode, stops)
-        )
+        if overflow not in ("stop", "sliding"):
+            raise InvalidArgumentError(f"overflow: {overflow!r} is neither stop nor sliding")
+        if overflow == "sliding":
+            _check("sinks", sinks, 0, 2**31 - 1, whole=True)
+            if keep is not None:
+                _check("keep", keep, 1, 2**31 - 1, whole=True)
+            options |= {"sliding": True, "sinks": sinks, "keep": -1 if keep is None else keep}
+        ids = self.text_model.encode(prompt, tools, template_options)
+        return self._steps(ids, options, _Output(self.text_model.decode, stops), self._matcher(json_schema, grammar))
+
+    def _matcher(self, json_schema: Mapping[str, Any] | None, grammar: str | None) -> Matcher | None:
+        if json_schema is None and grammar is None:
+            return None
+        if json_schema is not None and grammar is not None:
+            raise InvalidArgumentError("json_schema, grammar: one of them")
+        if self._grammars is None:
+            self._grammars = Grammars(self._folder, self.vocabulary, self.end_ids)
+        return self._grammars.matcher(json_schema, grammar)
 
     def _steps(
-        self, ids: list[int], options: dict[str, Any], out: _Output
+        self, ids: list[int], options: dict[str, Any], out: _Output, matcher: Matcher | None
     ) -> Generator[GeneratedToken, None, Generation]:
-        reused = self._native.begin(ids, **options)
+        reused = self._native.begin(ids, **options, masked=matcher is not None)
         began = prefilled = time.perf_counter()
         logprobs: list[float] | None = [] if options["logprobs"] else None
         try:
-            while (drawn := self._native.next()) is not None:
+            while True:
+                if matcher is not None and not out.reason:
+                    self._native.allow(matcher.allowed())
+                if (drawn := self._native.next()) is None:
+                    break
                 token, logprob = drawn
+                if matcher is not None:
+                    matcher.accept(token)
                 if not out.ids:
                     prefilled = time.perf_counter()
                 piece = out.take(token, self._native.finish_reason)

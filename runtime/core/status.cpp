@@ -20,6 +20,7 @@ std::string_view codeName(Code code) {
                                                           "gpu_error",
                                                           "io_error",
                                                           "cancelled",
+                                                          "saved_state",
                                                           "internal"};
   return kNames[size_t(code)];
 }

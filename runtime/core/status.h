@@ -25,6 +25,7 @@ enum class Code : uint8_t {
   gpu_error,
   io_error,
   cancelled,
+  saved_state,  // a saved state of another model, or a damaged one
   internal,
 };
 constexpr int kCodeCount = int(Code::internal) + 1;

@@ -62,6 +62,9 @@ class CpuDelegate final : public Delegate {
                        const ExecuteOptions& options) override {
     co_return run(inputs, outputs, options);
   }
+  std::vector<StateLayout> states() const override;
+  Task<Status> readStates(std::span<const StateRange> ranges, std::span<uint8_t> to) override;
+  Task<Status> writeStates(std::span<const StateRange> ranges, std::span<const uint8_t> from) override;
   const ExecuteStats& lastStats() const override { return stats_; }
 
   const Value& value(ValueId id) const { return graph_.value(id); }
@@ -352,6 +355,31 @@ void CpuDelegate::bindArena() {
     views_[i].quant_constants = views_[size_t(storage)].quant_constants;
     views_[i].quantization = views_[size_t(storage)].quantization;
   }
+}
+
+// ---- states --------------------------------------------------------------------------------------------------------
+
+std::vector<StateLayout> CpuDelegate::states() const {
+  std::vector<StateLayout> out;
+  for (const auto& [id, state] : states_)
+    out.push_back({value(id).name, state->half ? DType::f16 : value(id).dtype, view(id).sizes});
+  return out;
+}
+
+Task<Status> CpuDelegate::readStates(std::span<const StateRange> ranges, std::span<uint8_t> to) {
+  for (const StateRange& r : ranges) {
+    std::memcpy(to.data(), states_[r.state].second->buffer.data() + r.offset, size_t(r.size));
+    to = to.subspan(size_t(r.size));
+  }
+  co_return Status();
+}
+
+Task<Status> CpuDelegate::writeStates(std::span<const StateRange> ranges, std::span<const uint8_t> from) {
+  for (const StateRange& r : ranges) {
+    std::memcpy(states_[r.state].second->buffer.data() + r.offset, from.data(), size_t(r.size));
+    from = from.subspan(size_t(r.size));
+  }
+  co_return Status();
 }
 
 // ---- calls ---------------------------------------------------------------------------------------------------------

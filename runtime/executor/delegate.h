@@ -98,11 +98,32 @@ struct StepRequest {
   std::span<const int32_t> ids;
   int64_t start = 0;   // position of the first of ids
   bool choose = true;  // false: nobody wants the token that follows, only the states
+  /// With StepChoice::masked: a bit for each token of the vocabulary that may be chosen.
+  std::span<const uint32_t> mask = {};
+};
+/// How the steps of a generation choose their tokens.
+struct StepChoice {
+  SamplingOptions sampling = {};
+  bool log_probabilities = false;
+  bool masked = false;  // every step that chooses brings a mask
 };
 struct StepResult {
   int32_t token = -1;
   /// Natural logarithm of the probability that the model gives it, where setSampling has asked for it.
   float log_probability = 0;
+};
+
+/// A state as it lies in a delegate's memory.
+struct StateLayout {
+  std::string name;
+  DType dtype = DType::f32;  // of an element there: f16 where a GPU keeps f32 in half precision
+  Sizes sizes;
+  uint64_t bytes() const { return uint64_t(elementCount(sizes)) * dtypeSize(dtype); }
+};
+/// A part of the memory of states()[state]: bytes, in multiples of 4.
+struct StateRange {
+  size_t state = 0;
+  uint64_t offset = 0, size = 0;
 };
 
 class Delegate {
@@ -121,8 +142,9 @@ class Delegate {
   /// How many steps may be in flight; 0: this delegate has none, and submitStep fails.
   virtual int maxSteps() const { return 0; }
   /// How the steps from now on choose; not while some are in flight. history: the tokens that the repetition penalty
-  /// applies to, the prompt to come included. unsupported_operator: greedy steps without log probabilities only.
-  virtual Status setSampling(const SamplingOptions&, bool /*log_probabilities*/, std::span<const int32_t> /*history*/) {
+  /// applies to, the prompt to come included. unsupported_operator: greedy steps without log probabilities and masks
+  /// only.
+  virtual Status setSampling(const StepChoice&, std::span<const int32_t> /*history*/) {
     return {Code::unsupported_operator, "this delegate has no steps"};
   }
   /// Starts a step. invalid_argument: maxSteps() are in flight, or there is no step before to continue.
@@ -132,6 +154,15 @@ class Delegate {
     co_return Status(Code::unsupported_operator, "this delegate has no steps");
   }
   virtual int stepsInFlight() const { return 0; }
+  /// The states of the graph that have memory, each once.
+  virtual std::vector<StateLayout> states() const { return {}; }
+  /// Copies parts of states out of the device's memory, one after another, or into it. Not while steps are in flight.
+  virtual Task<Status> readStates(std::span<const StateRange>, std::span<uint8_t> /*to*/) {
+    co_return Status(Code::unsupported_operator, "this delegate's states cannot be read");
+  }
+  virtual Task<Status> writeStates(std::span<const StateRange>, std::span<const uint8_t> /*from*/) {
+    co_return Status(Code::unsupported_operator, "this delegate's states cannot be written");
+  }
   virtual const ExecuteStats& lastStats() const = 0;
   /// Takes the time of every dispatch in the next calls (a pass of its own each, so the sum is larger than unprofiled);
   /// no effect without timestamp queries.

@@ -151,6 +151,8 @@ struct Graph {
   std::vector<GraphOutput> outputs;
   std::vector<GraphMutation> mutations;
   std::string exporter;
+  /// Digest of the payload, which has a hash of the weights in it: tells models apart.
+  uint64_t identity = 0;
 
   Value& value(ValueId id) { return values[size_t(id)]; }
   const Value& value(ValueId id) const { return values[size_t(id)]; }

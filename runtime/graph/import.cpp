@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "generated/graph_generated.h"
+#include "runtime/core/digest.h"
 #include "runtime/graph/graph.h"
 
 namespace etwgpu {
@@ -416,7 +417,9 @@ Result<Graph> importGraph(std::span<const uint8_t> payload, const NamedDataSizes
               format("payload version %u, this runtime reads up to %u", source->version(), kPayloadVersion)};
     }
     if (source->version() == 0) return {Code::invalid_program, "delegate payload: version 0"};
-    return Importer(*source, payload.size(), named_data).run();
+    ETWGPU_ASSIGN(Graph graph, Importer(*source, payload.size(), named_data).run());
+    graph.identity = digestOf(payload);
+    return graph;
   }
   return {Code::invalid_program, "delegate payload: the flatbuffer is damaged"};
 }

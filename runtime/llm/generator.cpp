@@ -71,34 +71,83 @@ Status Generator::checkTokens(std::span<const int32_t> ids) const {
 
 // ---- one generation -------------------------------------------------------------------------------------------------
 
+Status Generator::checkOptions(const GenerateOptions& o) const {
+  if (o.overflow == Overflow::stop) return {};
+  const int64_t keep = std::max<int64_t>(o.keep, 1);
+  if (o.sinks < 0 || o.keep < -1 || o.keep == 0 || o.sinks >= capacity_ / 2 || o.sinks + keep >= capacity_) {
+    return Status(Code::invalid_argument, format("%lld first and %lld last tokens cannot be kept in a context of %lld",
+                                                 (long long)o.sinks, (long long)o.keep, (long long)capacity_));
+  }
+  return {};
+}
+
+/// What Overflow::sliding keeps of a text.
+std::vector<int32_t> Generator::shortened(const std::vector<int32_t>& ids) const {
+  const int64_t keep = options_.keep > 0 ? options_.keep : std::max<int64_t>(capacity_ / 2 - options_.sinks, 1);
+  std::vector<int32_t> kept(ids.begin(), ids.begin() + ptrdiff_t(options_.sinks));
+  kept.insert(kept.end(), ids.end() - ptrdiff_t(keep), ids.end());
+  return kept;
+}
+
 Result<int64_t> Generator::begin(std::vector<int32_t> ids, GenerateOptions options) {
   if (delegate_.stepsInFlight() > 0) return Status(Code::invalid_argument, "a generation is under way");
   ETWGPU_TRY(checkTokens(ids));
-  if (int64_t(ids.size()) >= capacity_) {
+  ETWGPU_TRY(checkOptions(options));
+  const bool too_long = int64_t(ids.size()) >= capacity_;
+  if (too_long && options.overflow == Overflow::stop) {
     return Status(Code::limit_exceeded,
                   format("a prompt of %zu tokens does not fit into a context of %lld: a token must follow", ids.size(),
                          (long long)capacity_));
   }
-  size_t same = 0;
-  while (same + 1 < ids.size() && same < tokens_.size() && tokens_[same] == ids[same]) ++same;
-  ETWGPU_TRY(rollback(int64_t(same)));
   options_ = std::move(options);
+  if (too_long) ids = shortened(ids);
   sampler_ = Sampler(options_.sampling);
-  limit_ = std::min(options_.max_tokens, capacity_ - int64_t(ids.size()) + 1);
-  pipelined_ =
-      delegate_.maxSteps() > 0 && delegate_.setSampling(options_.sampling, options_.log_probabilities, ids).ok();
-  prompt_.assign(ids.begin() + ptrdiff_t(same), ids.end());
   submitted_ = delivered_ = 0;
   last_ = -1;
   aborted_ = false;
+  running_ = true;
+  mask_.clear();
+  const int64_t same = startPrompt(ids);
+  limit_ = options_.overflow == Overflow::stop ? std::min(options_.max_tokens, full_) : options_.max_tokens;
   reason_ = limit_ > 0 ? FinishReason::none : FinishReason::length;
+  return same;
+}
+
+/// Goes on after `ids`: what the cache shares with them stays, the rest will be run. Returns how many stay.
+int64_t Generator::startPrompt(const std::vector<int32_t>& ids) {
+  size_t same = 0;
+  while (same + 1 < ids.size() && same < tokens_.size() && tokens_[same] == ids[same]) ++same;
+  tokens_.resize(same);
+  prompt_.assign(ids.begin() + ptrdiff_t(same), ids.end());
+  prompt_due_ = true;
+  full_ = delivered_ + capacity_ - int64_t(ids.size()) + 1;
+  const StepChoice choice{options_.sampling, options_.log_probabilities, options_.masked};
+  pipelined_ = delegate_.maxSteps() > 0 && delegate_.setSampling(choice, ids).ok();
   return int64_t(same);
+}
+
+Status Generator::allow(std::span<const uint32_t> mask) {
+  const size_t words = size_t((vocabulary_ + 31) / 32);
+  if (mask.size() != words) {
+    return Status(Code::invalid_argument,
+                  format("a mask of %zu words, but the vocabulary takes %zu", mask.size(), words));
+  }
+  if (std::all_of(mask.begin(), mask.end(), [](uint32_t word) { return word == 0; }))
+    return Status(Code::invalid_argument, "a mask without any token");
+  mask_.assign(mask.begin(), mask.end());
+  return {};
 }
 
 Task<Result<std::optional<GeneratedToken>>> Generator::next() {
   if (reason_ == FinishReason::none && aborted_) reason_ = FinishReason::aborted;
   if (reason_ != FinishReason::none) co_return std::optional<GeneratedToken>();
-  Task<Result<StepResult>> task = delivered_ == 0 ? runPrompt() : nextToken();
+  if (options_.masked && mask_.empty()) co_return Status(Code::invalid_argument, "what may come was not named");
+  if (delivered_ == full_) {  // nothing is in flight, and the last token does not fit any more
+    std::vector<int32_t> text = tokens_;
+    text.push_back(last_);
+    startPrompt(shortened(text));
+  }
+  Task<Result<StepResult>> task = prompt_due_ ? runPrompt() : nextToken();
   ETWGPU_CO_ASSIGN(const StepResult result, co_await task);
   const int32_t token = result.token;
   if (token < 0) {  // aborted within the prompt
@@ -122,6 +171,7 @@ Task<Status> Generator::end() {
     if (!result.ok() && status.ok()) status = result.status();
   }
   if (reason_ == FinishReason::none) reason_ = FinishReason::aborted;
+  running_ = false;
   co_return status;
 }
 
@@ -153,6 +203,7 @@ Task<Result<StepResult>> Generator::runPrompt() {
     const auto now = std::chrono::steady_clock::now();
     learnChunk(int64_t(n), now - began);
     if (last) {
+      prompt_due_ = false;
       delivered_at_ = now;
       co_return token;
     }
@@ -163,9 +214,10 @@ Task<Result<StepResult>> Generator::runPrompt() {
 
 Task<Result<StepResult>> Generator::stepAndRead(std::span<const int32_t> ids, bool choose) {
   if (profile_) profile_->clear();
-  if (Status s = delegate_.submitStep({ids, position(), choose}); !s.ok()) co_return s;
+  if (Status s = delegate_.submitStep({ids, position(), choose, mask_}); !s.ok()) co_return s;
   if (choose) {
-    submitted_ = 1;
+    ++submitted_;
+    after_prompt_ = true;
     if (Status s = fillPipeline(); !s.ok()) co_return s;
   }
   const auto result = co_await delegate_.readStep();
@@ -177,14 +229,17 @@ Task<Result<StepResult>> Generator::stepAndRead(std::span<const int32_t> ids, bo
 
 /// Starts steps until enough are in flight.
 Status Generator::fillPipeline() {
-  const int most = std::min(depth_, delegate_.maxSteps());
-  while (delegate_.stepsInFlight() < most && submitted_ < limit_ && !aborted_) {
-    if (all_positions_ && submitted_ == 1) {  // the prompt's token lies among those of the other positions
-      if (delivered_ == 0) return {};
-      ETWGPU_TRY(delegate_.submitStep({std::span(&last_, 1), position(), true}));
-    } else {
-      ETWGPU_TRY(delegate_.submitStep({}));
+  const int most = options_.masked ? 1 : std::min(depth_, delegate_.maxSteps());
+  while (delegate_.stepsInFlight() < most && submitted_ < std::min(limit_, full_) && !aborted_) {
+    StepRequest request;
+    request.mask = mask_;
+    if (all_positions_ && after_prompt_) {  // the prompt's token lies among those of the other positions
+      if (delivered_ < submitted_) return {};
+      request.ids = std::span(&last_, 1);
+      request.start = position();
     }
+    ETWGPU_TRY(delegate_.submitStep(request));
+    after_prompt_ = false;
     ++submitted_;
   }
   return {};
@@ -222,7 +277,8 @@ Task<Result<StepResult>> Generator::step(std::span<const int32_t> ids, bool want
       DType::f32, all_positions_ ? Sizes{1, n, vocabulary_} : Sizes{1, vocabulary_}, logits_.data(), {}, nullptr};
   ExecuteOptions options;
   // A chunk whose token nobody wants still has to run; its argmax is the cheapest output.
-  const bool on_device = (options_.sampling.greedy() && !options_.log_probabilities) || !want_token;
+  const bool greedy = options_.sampling.greedy() && !options_.log_probabilities && !options_.masked;
+  const bool on_device = greedy || !want_token;
   if (on_device) {
     options.argmax_output = 0;
     options.ids = &chosen_;
@@ -238,7 +294,7 @@ Task<Result<StepResult>> Generator::step(std::span<const int32_t> ids, bool want
   }
   const size_t last_row = all_positions_ ? size_t((n - 1) * vocabulary_) : 0;
   const auto row = std::span<const float>(logits_).subspan(last_row, size_t(vocabulary_));
-  const int32_t token = sampler_.sample(row, tokens_);
+  const int32_t token = sampler_.sample(row, tokens_, mask_);
   co_return StepResult{token, options_.log_probabilities ? logProbability(row, token) : 0};
 }
 

@@ -11,8 +11,15 @@
 #include "runtime/core/task.h"
 #include "runtime/executor/delegate.h"
 #include "runtime/llm/sampler.h"
+#include "runtime/llm/saved_state.h"
 
 namespace etwgpu {
+
+/// stop: the generation ends. sliding: it goes on as if the text were its first tokens and its last ones only, which is
+/// also what becomes of a prompt that is too long. Since keys lie in the cache with their positions, the kept part is
+/// run again (all but its sinks): exactly what a new generation after that text would give, at the price of a prompt of
+/// `keep` tokens each time that the context has filled up.
+enum class Overflow : uint8_t { stop, sliding };
 
 /// Of one generation.
 struct GenerateOptions {
@@ -24,6 +31,13 @@ struct GenerateOptions {
   /// Most tokens of the prompt that run between two looks at abort(); 0: as many as take about 60 ms, as far as that is
   /// known from the chunks before.
   int64_t chunk = 0;
+  /// Each token is one of those that allow() has named before it; then one is in flight.
+  bool masked = false;
+  /// What comes at the end of the context.
+  Overflow overflow = Overflow::stop;
+  /// With Overflow::sliding: how many of the first tokens stay (attention sinks), and how many of the last; -1: as many
+  /// as fill half of the context together. Their sum is less than the context.
+  int64_t sinks = 4, keep = -1;
 };
 /// Why a generation has ended: a stop token, max_tokens or the end of the context, or abort().
 enum class FinishReason : uint8_t { none, stop, length, aborted };
@@ -48,10 +62,14 @@ class Generator {
 
   /// Begins a generation after the prompt `ids`. What the cache shares with it is not run again; returns how many
   /// tokens those are (at least one token is left to run). limit_exceeded, with nothing changed, where the prompt and
-  /// one token more do not fit into the context; invalid_argument for ids outside of the vocabulary. Runs nothing yet.
+  /// one token more do not fit into the context (Overflow::stop); invalid_argument for ids outside of the vocabulary.
+  /// Runs nothing yet.
   Result<int64_t> begin(std::vector<int32_t> ids, GenerateOptions options);
   /// The next token, or nothing at the end: then finishReason() says why. The first call runs the prompt.
   Task<Result<std::optional<GeneratedToken>>> next();
+  /// Of a masked generation: what the next token may be, a bit for each of the vocabulary. invalid_argument: a mask of
+  /// another size, or without any token.
+  Status allow(std::span<const uint32_t> mask);
   /// Ends the generation, wherever it is: waits for the steps in flight (maxSteps() − 1 at most), and forgets what they
   /// did. The cache then holds the prompt, as far as it was run, and all tokens that next() gave but the last.
   Task<Status> end();
@@ -66,6 +84,13 @@ class Generator {
   int64_t vocabulary() const { return vocabulary_; }
   /// Forgets all but the first `position` tokens; their cache entries stay valid.
   Status rollback(int64_t position);
+  /// Writes the tokens in the cache and the rows of the states that they fill, in the format of saved_state.h, piece by
+  /// piece. invalid_argument while a generation is under way.
+  Task<Status> save(StateSink sink);
+  /// Goes on from what save() wrote, on the same model and with states of the same type: the next prompt that begins
+  /// with its tokens pays for its new ones only. saved_state, with nothing changed, where it is damaged or of another
+  /// model; an error of the source while states are written leaves an empty cache. Reads twice.
+  Task<Status> restore(DataSource& source);
 
   const std::vector<int32_t>& tokens() const { return tokens_; }
   const ExecuteStats& lastStats() const { return delegate_.lastStats(); }
@@ -81,6 +106,9 @@ class Generator {
  private:
   Generator(Delegate& delegate) : delegate_(delegate) {}
   Status checkTokens(std::span<const int32_t> ids) const;
+  Status checkOptions(const GenerateOptions& options) const;
+  std::vector<int32_t> shortened(const std::vector<int32_t>& ids) const;
+  int64_t startPrompt(const std::vector<int32_t>& ids);
   Task<Result<StepResult>> step(std::span<const int32_t> ids, bool want_token);
   size_t chunkSize() const;
   void learnChunk(int64_t tokens, std::chrono::steady_clock::duration took);
@@ -101,9 +129,14 @@ class Generator {
   GenerateOptions options_;
   std::vector<int32_t> prompt_;  // what is to be run before the first token
   int64_t limit_ = 0;            // of tokens
-  int64_t submitted_ = 0;        // tokens that were asked for
+  int64_t full_ = 0;             // how many of them fill up the context
+  bool prompt_due_ = false;      // prompt_ is to be run
+  bool after_prompt_ = false;    // the step submitted last was the prompt's
+  std::vector<uint32_t> mask_;
+  int64_t submitted_ = 0;  // tokens that were asked for
   int64_t delivered_ = 0;
-  int32_t last_ = -1;  // the token delivered last, which is not in the cache
+  int32_t last_ = -1;     // the token delivered last, which is not in the cache
+  bool running_ = false;  // between begin() and end()
   bool pipelined_ = false;
   bool aborted_ = false;
   FinishReason reason_ = FinishReason::none;

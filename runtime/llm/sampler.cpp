@@ -23,9 +23,11 @@ float logProbability(std::span<const float> logits, int32_t token) {
   return float(double(logits[size_t(token)]) - top - std::log(sum));
 }
 
-int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> history) {
+int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> history,
+                        std::span<const uint32_t> allowed) {
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
+    if (!allowed.empty() && (allowed[i / 32] >> i % 32 & 1) == 0) continue;
     if (!std::isnan(logits[i])) candidates_.push_back({std::clamp(logits[i], -3e38f, 3e38f), int32_t(i)});
   }
   if (candidates_.empty()) return 0;

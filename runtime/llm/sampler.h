@@ -14,8 +14,9 @@ class Sampler {
  public:
   explicit Sampler(SamplingOptions options) : options_(options) {}
   /// logits: one row over the vocabulary. history: the tokens before the one to draw; the repetition penalty applies to
-  /// them, and their number is its position.
-  int32_t sample(std::span<const float> logits, std::span<const int32_t> history);
+  /// them, and their number is its position. allowed: a bit for each token that may be drawn; empty: all.
+  int32_t sample(std::span<const float> logits, std::span<const int32_t> history,
+                 std::span<const uint32_t> allowed = {});
 
  private:
   struct Candidate {

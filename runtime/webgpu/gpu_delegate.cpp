@@ -420,11 +420,14 @@ Status GpuDelegate::describeOutputs(std::span<DelegateArg> outputs, const Execut
     }
     add(-1, it->ids, argmax_slices_[size_t(it - plan_.argmax.begin())], elementCount(sizesOf(it->ids)));
   }
-  if (read_back_bytes_ > staging_.size()) {
-    staging_ = {};
-    ETWGPU_ASSIGN(staging_, store_->allocate(read_back_bytes_, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst,
-                                             &MemoryReport::other, "read-back"));
-  }
+  return growStaging(read_back_bytes_);
+}
+
+Status GpuDelegate::growStaging(uint64_t bytes) {
+  if (bytes <= staging_.size()) return {};
+  staging_ = {};
+  ETWGPU_ASSIGN(staging_, store_->allocate(bytes, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst,
+                                           &MemoryReport::other, "read-back"));
   return {};
 }
 

@@ -28,10 +28,13 @@ class GpuDelegate final : public Delegate {
                        const ExecuteOptions& options) override;
   int64_t preferredChunk() const override;
   int maxSteps() const override;
-  Status setSampling(const SamplingOptions& options, bool log_probabilities, std::span<const int32_t> history) override;
+  Status setSampling(const StepChoice& choice, std::span<const int32_t> history) override;
   Status submitStep(const StepRequest& request) override;
   Task<Result<StepResult>> readStep() override;
   int stepsInFlight() const override { return ring_.inFlight(); }
+  std::vector<StateLayout> states() const override;
+  Task<Status> readStates(std::span<const StateRange> ranges, std::span<uint8_t> to) override;
+  Task<Status> writeStates(std::span<const StateRange> ranges, std::span<const uint8_t> from) override;
   const ExecuteStats& lastStats() const override { return stats_; }
   void setProfiling(bool on) override { profiling_ = on && store_->device().hasTimestamps(); }
   std::vector<DispatchTime> lastProfile() const override { return profile_; }
@@ -68,11 +71,14 @@ class GpuDelegate final : public Delegate {
   Status checkInputs(std::span<const DelegateArg> inputs) const;
   Status prepareCall(std::span<const DelegateArg> inputs, int mode);
   Status uploadInputs(std::span<const DelegateArg> inputs);
+  Status uploadMask(const StepRequest& request);
   Status prepareStep(const StepRequest& request);
   int stepDepth() const;
   Status rebuildCommands(int mode);
   void flushUploads();
   Status describeOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options);
+  Status growStaging(uint64_t bytes);
+  Result<WGPUBuffer> stateBuffer(const StateRange& range) const;
   void submit();
   void record(WGPUCommandEncoder encoder);
   void recordDispatches(WGPUCommandEncoder encoder, size_t begin, size_t end);
@@ -112,6 +118,7 @@ class GpuDelegate final : public Delegate {
   int64_t last_step_tokens_ = 0;  // of the last step; 0: none to continue
   std::vector<int64_t> step_ids_;
   int step_mode_ = 0;
+  uint64_t mask_bytes_ = 0;  // that a step which chooses brings; 0: none
 
   bool profiling_ = false;
   QuerySetHandle queries_;

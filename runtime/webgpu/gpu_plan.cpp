@@ -128,7 +128,7 @@ class Planner {
     const int64_t vocabulary = graph().exprs.bounds(graph().value(logits).dims.back()).max;
     PlannedSampling& s = plan_.sampling;
     s.options = newWords("sample.options", kSampleOptionWords, ValueKind::input);
-    s.seen = newWords("sample.seen", (vocabulary + 31) / 32, ValueKind::intermediate);
+    s.seen = newWords("sample.seen", (vocabulary + 31) / 32 * 2, ValueKind::intermediate);
     s.result = newWords("sample.result", 2, ValueKind::intermediate);
     placeInStepBuffer({s.seen});
     placeInStepBuffer({s.result});

@@ -28,25 +28,41 @@ int64_t GpuDelegate::preferredChunk() const {
 
 int GpuDelegate::maxSteps() const { return profiling_ ? std::min(ring_.depth(), 1) : ring_.depth(); }
 
-Status GpuDelegate::setSampling(const SamplingOptions& options, bool log_probabilities,
-                                std::span<const int32_t> history) {
+Status GpuDelegate::setSampling(const StepChoice& choice, std::span<const int32_t> history) {
   if (stepsInFlight() > 0) return Status(Code::invalid_argument, "steps are in flight");
   step_mode_ = 0;
-  if (options.greedy() && !log_probabilities) return {};
+  mask_bytes_ = 0;
+  const SamplingOptions& options = choice.sampling;
+  if (options.greedy() && !choice.log_probabilities && !choice.masked) return {};
   const PlannedSampling& s = plan_.sampling;
   if (!s.present()) return Status(Code::unsupported_operator, "the graph's tokens cannot be drawn on the GPU");
   ETWGPU_TRY(makeDispatches(true, true));
   step_mode_ = kSampleMode | sampleFilters(options);
-  const auto words = sampleOptions(options);
+  const auto words = sampleOptions(options, choice.masked);
   for (size_t i = 0; i < words.size(); ++i)
     shadow_.setWord(size_t(plan_.input_offsets[size_t(s.options)]) + 4 * i, words[i]);
+  const uint64_t bitmap = gpuBytes(plan_.graph, s.seen, Precision::f32) / 2;
+  if (choice.masked) mask_bytes_ = bitmap;
   if (options.repetition_penalty == 1) return {};  // nobody looks
-  std::vector<uint32_t> seen(gpuBytes(plan_.graph, s.seen, Precision::f32) / 4);
+  std::vector<uint32_t> seen(bitmap / 4);
   for (const int32_t id : history) {
     if (id >= 0 && size_t(id) / 32 < seen.size()) seen[size_t(id) / 32] |= uint32_t(1) << id % 32;
   }
   wg::QueueWriteBuffer(store_->device().queue(), step_.get(), uint64_t(plan_.stepOffset(s.seen)), seen.data(),
                        seen.size() * 4);
+  return {};
+}
+
+Status GpuDelegate::uploadMask(const StepRequest& request) {
+  if (mask_bytes_ == 0 || !request.choose) return {};
+  if (request.mask.size_bytes() != mask_bytes_) {
+    return Status(Code::invalid_argument, format("a mask of %zu words, but the vocabulary takes %llu",
+                                                 request.mask.size(), (unsigned long long)(mask_bytes_ / 4)));
+  }
+  wg::QueueWriteBuffer(store_->device().queue(), step_.get(),
+                       uint64_t(plan_.stepOffset(plan_.sampling.seen)) + mask_bytes_, request.mask.data(),
+                       size_t(mask_bytes_));
+  stats_.upload_bytes += mask_bytes_;
   return {};
 }
 
@@ -75,6 +91,7 @@ Status GpuDelegate::submitStep(const StepRequest& request) {
     return Status(Code::invalid_argument, format("%d steps are in flight", stepsInFlight()));
   stats_ = {};
   ETWGPU_TRY(prepareStep(request));
+  ETWGPU_TRY(uploadMask(request));
   flushUploads();
   if (profiling_) ETWGPU_TRY(prepareProfiling());
 

@@ -2,6 +2,7 @@
 import * as et from '/web/index.js';
 
 const sessions = {};
+let saved; // the last state
 
 const describe = (error) => ({
   // by its export: the name of a class does not survive minification
@@ -83,6 +84,23 @@ window.harness = {
       let text = '';
       for await (const piece of sessions[key].generate(prompt, options)) text += piece;
       return text;
+    }),
+
+  /** Keeps it here, and in a file of the private file system. */
+  saveState: ({ key }) =>
+    attempt(async () => {
+      saved = await sessions[key].saveState();
+      const root = await navigator.storage.getDirectory();
+      const writable = await (await root.getFileHandle('saved-state', { create: true })).createWritable();
+      await saved.stream().pipeTo(writable);
+      return saved.size;
+    }),
+  restoreState: ({ key, from }) =>
+    attempt(async () => {
+      const root = await navigator.storage.getDirectory();
+      const damaged = () => new Blob([saved.slice(0, 9000), 'x', saved.slice(9001)]);
+      const file = () => root.getFileHandle('saved-state');
+      await sessions[key].restoreState(await { blob: () => saved, file, damaged }[from]());
     }),
 
   tokenize: ({ key, prompt }) => attempt(() => sessions[key].tokenize(prompt)),

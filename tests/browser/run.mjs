@@ -164,6 +164,53 @@ async function conversations(s, label, expected) {
   });
 }
 
+async function savedStates(s, label, expected) {
+  const [item] = expected.generate;
+  await test(`${label}: a saved state goes on as the session did, out of a Blob and out of a file`, async () => {
+    const generate = (prompt, maxTokens) =>
+      s.call('generate', { key: 'llm', prompt: { tokenIds: prompt }, options: { maxTokens } }).then(unwrap);
+    await generate(item.promptIds, 3);
+    const bytes = unwrap(await s.call('saveState', { key: 'llm' }));
+    const longer = [...item.promptIds, ...item.ids.slice(0, 2), 504];
+    const wanted = await generate(longer, 3);
+    assert(wanted.timings.reusedTokens === item.promptIds.length + 2, `reused ${wanted.timings.reusedTokens}`);
+    for (const from of ['blob', 'file']) {
+      await generate([1, 504], 1);
+      unwrap(await s.call('restoreState', { key: 'llm', from }));
+      const found = await generate(longer, 3);
+      assert(JSON.stringify(found.tokenIds) === JSON.stringify(wanted.tokenIds), `${from}: ${found.tokenIds}`);
+      assert(found.timings.reusedTokens === wanted.timings.reusedTokens, `${from}: ${found.timings.reusedTokens}`);
+    }
+    const damaged = await s.call('restoreState', { key: 'llm', from: 'damaged' });
+    assert(damaged.error?.class === 'SavedStateError', JSON.stringify(damaged));
+    const kept = await generate(longer, 1);
+    assert(kept.timings.reusedTokens === longer.length - 1, 'a damaged state has cost the cache');
+    return `${(bytes / 1e6).toFixed(1)} MB`;
+  });
+}
+
+async function grammars(s, label) {
+  await test(`${label}: JSON by a schema`, async () => {
+    const schema = {
+      type: 'object',
+      properties: { pet: { enum: ['cat', 'dog'] }, age: { type: 'integer', maximum: 20, minimum: 1 } },
+      required: ['pet', 'age'],
+    };
+    const options = { responseFormat: { type: 'json_schema', schema }, maxTokens: 30, temperature: 2, seed: 1 };
+    const prompt = [{ role: 'user', content: 'Describe a pet.' }];
+    const result = unwrap(await s.call('generate', { key: 'llm', prompt, options }));
+    const value = JSON.parse(result.text);
+    assert(['cat', 'dog'].includes(value.pet) && value.age >= 1 && value.age <= 20, result.text);
+    assert(result.finishReason === 'stop', result.finishReason);
+    const wrong = { responseFormat: { type: 'json_schema', schema: { type: 'nothing' } } };
+    const refused = await s.call('generate', { key: 'llm', prompt, options: wrong });
+    assert(refused.error?.class === 'InvalidArgumentError', JSON.stringify(refused));
+    const again = unwrap(await s.call('generate', { key: 'llm', prompt, options }));
+    assert(again.text === result.text, `then ${again.text}`);
+    return result.text;
+  });
+}
+
 /** Leaves the classifier loaded. `many`: also a batch, and calls that wait for each other. */
 async function classifies(s, label, loadOptions, many = true) {
   const batches = many ? [1, 3] : [1];
@@ -309,6 +356,7 @@ async function withSetting(browserName, isolation, body) {
       '/models/': MODELS,
       '/data/': WORK,
       '/tools/': path.join(ROOT, 'tools/browser'),
+      '/xgrammar/': path.join(ROOT, 'node_modules/@mlc-ai/web-xgrammar/lib'),
     },
     isolation,
     intercept: (request, response, headers) => {
@@ -377,8 +425,12 @@ async function main() {
     for (const tier of ['relaxed', 'simd128']) {
       const label = `chromium wasm ${tier}, not isolated`;
       const load = { device: 'wasm', activations: 'exact', debug: { wasmTier: tier } };
-      await generates(s, label, expected, load, on('wasm', 1));
-      if (FULL || tier === 'relaxed') await conversations(s, label, expected);
+      await generates(s, label, expected, { ...load, grammarUrl: '/xgrammar/index.js' }, on('wasm', 1));
+      if (FULL || tier === 'relaxed') {
+        await conversations(s, label, expected);
+        await savedStates(s, label, expected);
+        await grammars(s, label);
+      }
       await s.call('dispose', { key: 'llm' });
       await classifies(s, label, load);
       await disposes(s, label);
@@ -390,9 +442,11 @@ async function main() {
   });
   await withSetting('firefox', true, async (s) => {
     const webgpu = 'firefox webgpu';
-    await generates(s, webgpu, expected, { device: 'webgpu' }, on('webgpu'));
+    await generates(s, webgpu, expected, { device: 'webgpu', grammarUrl: '/xgrammar/index.js' }, on('webgpu'));
     await tokenCosts(s, webgpu, layers);
     await conversations(s, webgpu, expected);
+    await savedStates(s, webgpu, expected);
+    await grammars(s, webgpu);
     await s.call('dispose', { key: 'llm' });
     await perplexity(s, webgpu, expected, FULL ? 511 : 64, { device: 'webgpu' });
     await cycles(s, webgpu, { device: 'webgpu' });

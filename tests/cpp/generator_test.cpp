@@ -34,8 +34,9 @@ class FakeDelegate final : public Delegate {
   const ExecuteStats& lastStats() const override { return stats_; }
 
   int maxSteps() const override { return depth_; }
-  Status setSampling(const SamplingOptions& options, bool log_probabilities, std::span<const int32_t>) override {
-    return options.greedy() && !log_probabilities ? Status() : Status(Code::unsupported_operator, "greedy only");
+  Status setSampling(const StepChoice& choice, std::span<const int32_t>) override {
+    const bool greedy = choice.sampling.greedy() && !choice.log_probabilities && !choice.masked;
+    return greedy ? Status() : Status(Code::unsupported_operator, "greedy only");
   }
   int stepsInFlight() const override { return int(results_.size()); }
   Status submitStep(const StepRequest& r) override {
@@ -213,6 +214,63 @@ TEST(Generator, ErrorsEndItAndLeaveNothingInFlight) {
   EXPECT_EQ(finish(g->next()).status().code(), Code::device_lost);
   EXPECT_TRUE(finish(g->end()).ok());
   EXPECT_EQ(d.stepsInFlight(), 0);
+}
+
+TEST(Generator, SlidesOverTheEndOfTheContext) {
+  const std::vector<int32_t> prompt{3, 1, 4, 1, 5};
+  for (const int depth : {0, 1, 4}) {
+    for (const bool all : {false, true}) {
+      FakeDelegate d(depth, all);
+      const auto g = make(d);
+      GenerateOptions options{.max_tokens = 70};
+      options.overflow = Overflow::sliding;
+      options.sinks = 2;
+      options.keep = 9;
+      const auto found = generate(*g, prompt, options);
+      // as generations one after another, each over what is kept of the text
+      std::vector<int32_t> text = prompt, wanted;
+      while (wanted.size() < 70) {
+        const auto part = expected(text, 32 - text.size() + 1);
+        wanted.insert(wanted.end(), part.begin(), part.end());
+        text.insert(text.end(), part.begin(), part.end());
+        std::vector<int32_t> kept(text.begin(), text.begin() + 2);
+        kept.insert(kept.end(), text.end() - 9, text.end());
+        text = kept;
+      }
+      wanted.resize(70);
+      EXPECT_EQ(found, wanted) << depth << all;
+      for (const auto& call : d.calls) EXPECT_LE(call.start + int64_t(call.ids.size()), 32);
+      EXPECT_EQ(g->finishReason(), FinishReason::length);
+      // a prompt that is too long, with the default of what is kept: 4 + 12
+      std::vector<int32_t> longer(50);
+      for (size_t i = 0; i < longer.size(); ++i) longer[i] = int32_t(i % 31);
+      options.sinks = 4;
+      options.keep = -1;
+      options.max_tokens = 5;
+      std::vector<int32_t> kept(longer.begin(), longer.begin() + 4);
+      kept.insert(kept.end(), longer.end() - 12, longer.end());
+      EXPECT_EQ(generate(*g, longer, options), expected(kept, 5));
+      for (const auto& [sinks, keep] : {std::pair<int64_t, int64_t>{-1, 5}, {4, 28}, {20, 1}, {4, 0}}) {
+        options.sinks = sinks;
+        options.keep = keep;
+        EXPECT_EQ(g->begin(prompt, options).status().code(), Code::invalid_argument) << sinks << " " << keep;
+      }
+    }
+  }
+}
+
+TEST(Generator, AMaskIsAskedForBeforeEachToken) {
+  FakeDelegate d(4);
+  const auto g = make(d);
+  GenerateOptions options{.max_tokens = 3};
+  options.masked = true;
+  ASSERT_TRUE(g->begin({1, 2}, options).ok());
+  EXPECT_EQ(finish(g->next()).status().code(), Code::invalid_argument);
+  EXPECT_EQ(g->allow(std::vector<uint32_t>(2, 1)).code(), Code::invalid_argument);
+  EXPECT_EQ(g->allow(std::vector<uint32_t>(1, 0)).code(), Code::invalid_argument);
+  EXPECT_TRUE(d.calls.empty());
+  EXPECT_TRUE(g->allow(std::vector<uint32_t>(1, 1)).ok());
+  EXPECT_TRUE(finish(g->end()).ok());
 }
 
 }  // namespace

@@ -202,7 +202,7 @@ inline KernelCase sampleCase() {
   const ValueId x = c.builder.value("x", DType::f32, {1, 5000}, ValueKind::intermediate);
   const ValueId start = c.builder.value("start", DType::i64, {1}, ValueKind::intermediate);
   const ValueId options = c.builder.value("options", DType::i32, {8}, ValueKind::intermediate);
-  const ValueId seen = c.builder.value("seen", DType::i32, {157}, ValueKind::intermediate);
+  const ValueId seen = c.builder.value("seen", DType::i32, {314}, ValueKind::intermediate);
   c.builder.node("etwgpu.sample", {x, start, c.builder.i(4), options, seen}, "ids", {1}, DType::i32);
   c.builder.graph.nodes.back().outputs.push_back(c.builder.value("result", DType::i32, {2}, ValueKind::intermediate));
   return c;

@@ -95,18 +95,24 @@ class Steps : public ::testing::TestWithParam<bool> {
 
   /// What the GPU generates must be what the CPU draws, given the GPU's own tokens so far; at a filter's border or
   /// between two scores that are equal within rounding another token may come, seldom.
-  void check(const std::vector<int32_t>& prompt, const SamplingOptions& sampling) {
+  void check(const std::vector<int32_t>& prompt, const SamplingOptions& sampling, bool masked = false) {
     GenerateOptions options{.max_tokens = 60, .sampling = sampling, .log_probabilities = true};
+    options.masked = masked;
+    std::vector<uint32_t> mask(masked ? size_t(kVocabulary + 31) / 32 : 0);
+    std::mt19937 rng(7);
     ASSERT_TRUE(generator_->begin(prompt, options).ok());
     std::vector<int32_t> history = prompt;
     Sampler sampler(sampling);
     int different = 0;
     for (int i = 0; i < 60; ++i) {
+      for (uint32_t& word : mask) word = rng() & rng() & rng();  // an eighth of the tokens
+      if (masked) ASSERT_TRUE(generator_->allow(mask).ok());
       const auto token = runBlocking(generator_->next());
       ASSERT_TRUE(token.ok()) << token.status().message();
       ASSERT_TRUE(token->has_value());
       const auto logits = model_->row(history.back());
-      const int32_t expected = sampler.sample(logits, history);
+      const int32_t expected = sampler.sample(logits, history, mask);
+      if (masked) ASSERT_TRUE(mask[size_t((*token)->id) / 32] >> (*token)->id % 32 & 1) << (*token)->id;
       different += (*token)->id != expected;
       ASSERT_FALSE(std::isnan(logits[size_t((*token)->id)]));
       EXPECT_NEAR((*token)->log_probability, logProbability(logits, (*token)->id), 2e-4f);
@@ -155,6 +161,20 @@ TEST_P(Steps, DrawsAsTheSamplerDoes) {
     SCOPED_TRACE(i);
     check({int32_t(10 * i + 1), 2, int32_t(3 + i)}, settings[i]);
   }
+}
+
+TEST_P(Steps, MaskedDrawsAsTheSamplerDoes) {
+  const std::vector<SamplingOptions> settings = {
+      {.temperature = 0},
+      {.temperature = 0, .repetition_penalty = 1.5f},
+      {.temperature = 1, .seed = 1},
+      {.temperature = 0.8f, .top_k = 20, .top_p = 0.9f, .min_p = 0.01f, .repetition_penalty = 1.2f, .seed = 2},
+  };
+  for (size_t i = 0; i < settings.size(); ++i) {
+    SCOPED_TRACE(i);
+    check({int32_t(10 * i + 1), 2, int32_t(3 + i)}, settings[i], true);
+  }
+  check({4, 5}, {.temperature = 1, .top_k = 30, .seed = 3});  // no trace of a mask afterwards
 }
 
 TEST_P(Steps, ASeedGivesTheSameTokensWhereverTheyAreDrawn) {

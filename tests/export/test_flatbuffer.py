@@ -23,6 +23,7 @@ from executorch_webgpu.operators import find_schema
 
 GRAPH = Graph(
     exporter="test é",
+    data_digest="0123456789abcdef",
     exprs=[Expr("constant", value=-(2**62)), Expr("symbol", a=0), Expr("floordiv", 1, 0)],
     symbols=[Symbol("s0", 1, 2**40, "input_int", 1), Symbol("s1", 0, 5, "input_dim", 0, 3)],
     values=[

@@ -50,6 +50,15 @@ def test_decoder_is_small_and_says_its_bounds():
     assert all(op in load_operators() for op in exported.ops)
 
 
+def test_the_payload_tells_weights_apart():
+    digests = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        fixture = make_fixtures.mlp()
+        digests.append(export(fixture.model, fixture.example, fixture.dynamic_shapes).graph.data_digest)
+    assert len(digests[0]) == 32 and digests[0] == digests[1] != digests[2]
+
+
 def test_just_works_without_options():
     program = torch_export(nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.SiLU()), (torch.randn(2, 8),))
     manager = to_edge_transform_and_lower(program, partitioner=[WebGPUPartitioner()]).to_executorch()

@@ -116,6 +116,26 @@ def test_a_conversation_runs_its_new_tokens_only(model, folder):
     assert model.cached_ids == [] and model.generate(messages, max_tokens=5).ids == second.ids
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_sliding_goes_on_as_after_the_kept_text(folder, device):
+    prompt = [11, 12, 13, 50, 3, 77]
+    with TextGenerator(folder, device, activations="exact") as model:
+        found = model.generate(prompt, max_tokens=150, overflow="sliding", sinks=3, keep=20)
+        text, wanted = prompt, []
+        while len(wanted) < 150:
+            part = greedy_by_logits(folder, text, model.capacity - len(text) + 1)
+            wanted += part
+            text = (text + part)[:3] + (text + part)[-20:]
+        assert found.ids == wanted[:150] and found.finish_reason == "length"
+        assert model.generate(prompt).finish_reason == "length"  # stop is the default
+        long = model.generate(list(range(90)), max_tokens=4, overflow="sliding")
+        half = model.capacity // 2
+        assert long.ids == greedy_by_logits(folder, [*range(4), *range(90 - half + 4, 90)], 4)
+        for options in ({"overflow": "slide"}, {"sinks": -1}, {"keep": 0}, {"keep": 62}, {"sinks": 40}):
+            with pytest.raises(errors.InvalidArgumentError):
+                model.generate(prompt, **({"overflow": "sliding"} | options))
+
+
 def test_sampling(model):
     def run(**options):
         model.reset()

@@ -15,11 +15,17 @@ export const RUNTIME_CODES = [
   'gpu_error',
   'io_error',
   'cancelled',
+  'saved_state',
   'internal',
 ] as const;
 
 export type ErrorCode =
-  Exclude<(typeof RUNTIME_CODES)[number], 'ok'> | 'integrity' | 'build_mismatch' | 'worker_died' | 'disposed';
+  | Exclude<(typeof RUNTIME_CODES)[number], 'ok'>
+  | 'integrity'
+  | 'package_missing'
+  | 'build_mismatch'
+  | 'worker_died'
+  | 'disposed';
 
 /** What every rejection of this package is. `code` is stable; the message is for people. */
 export class ExecuTorchError extends Error {
@@ -57,9 +63,13 @@ export class DownloadError extends ExecuTorchError {}
 export class IntegrityError extends ExecuTorchError {}
 /** An AbortSignal fired. Its name is AbortError, as everywhere on the platform. */
 export class CancelledError extends ExecuTorchError {}
+/** A saved state that is damaged or belongs to another model; nothing was changed. */
+export class SavedStateError extends ExecuTorchError {}
 export class InternalError extends ExecuTorchError {}
 /** The JavaScript and the WebAssembly come from different builds; the message has both ids. */
 export class BuildMismatchError extends ExecuTorchError {}
+/** An optional package that was asked for is not there. */
+export class PackageMissingError extends ExecuTorchError {}
 /** The worker ended unexpectedly; every call that was under way gets this. */
 export class WorkerDiedError extends ExecuTorchError {}
 /** The session was disposed of. */
@@ -85,8 +95,10 @@ const CLASSES: Record<ErrorCode, new (code: ErrorCode, message: string, options?
   gpu_error: GpuError,
   io_error: DownloadError,
   cancelled: CancelledError,
+  saved_state: SavedStateError,
   internal: InternalError,
   integrity: IntegrityError,
+  package_missing: PackageMissingError,
   build_mismatch: BuildMismatchError,
   worker_died: WorkerDiedError,
   disposed: DisposedError,

@@ -25,6 +25,7 @@ export type {
   Path,
   Progress,
   Prompt,
+  ResponseFormat,
   SessionInfo,
   WasmTier,
 } from './types.js';

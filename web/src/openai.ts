@@ -1,7 +1,7 @@
 // The shape of OpenAI's chat completions over a local session, for code that is written against it.
 import { makeError } from './errors.js';
 import type { Session } from './session.js';
-import type { ChatMessage, GenerateOptions, GenerateResult } from './types.js';
+import type { ChatMessage, GenerateOptions, GenerateResult, ResponseFormat } from './types.js';
 
 type Content = string | { type: string; text?: string }[];
 
@@ -18,6 +18,7 @@ export interface ChatCompletionParams {
   seed?: number | null;
   stop?: string | string[] | null;
   n?: number | null;
+  response_format?: { type: string; json_schema?: { schema?: object; [other: string]: unknown } } | null;
   [other: string]: unknown;
 }
 export interface RequestOptions {
@@ -53,7 +54,7 @@ export interface ChatCompletionChunk {
 const WITHOUT_EFFECT = ['user', 'store', 'metadata', 'service_tier', 'safety_identifier', 'prompt_cache_key'];
 const KNOWN = [
   ...['messages', 'model', 'stream', 'stream_options', 'max_tokens', 'max_completion_tokens'],
-  ...['temperature', 'top_p', 'seed', 'stop', 'n'],
+  ...['temperature', 'top_p', 'seed', 'stop', 'n', 'response_format'],
 ];
 
 function textOf(content: Content): string {
@@ -66,6 +67,12 @@ function textOf(content: Content): string {
       return part.text;
     })
     .join('');
+}
+
+function formatOf({ type, json_schema }: NonNullable<ChatCompletionParams['response_format']>): ResponseFormat {
+  if (type === 'text' || type === 'json_object') return { type };
+  if (type === 'json_schema' && json_schema?.schema) return { type, schema: json_schema.schema };
+  throw makeError('invalid_argument', `response_format: '${type}' is not supported, or has no schema`);
 }
 
 /** What an API leaves out silently, the caller believes to be in force: everything unknown is refused. */
@@ -82,6 +89,7 @@ function optionsOf(params: ChatCompletionParams): GenerateOptions {
     ...(params.top_p != null && { topP: params.top_p }),
     ...(params.seed != null && { seed: params.seed }),
     ...(params.stop != null && { stop: params.stop }),
+    ...(params.response_format && { responseFormat: formatOf(params.response_format) }),
   };
 }
 

@@ -42,6 +42,8 @@ export interface LoadRequest {
   singleThread: string;
   moduleUrl: string;
   wasmUrl: string;
+  /** Empty: none was given. */
+  grammarUrl: string;
   debug: DebugOptions;
 }
 
@@ -57,6 +59,8 @@ export interface Calls {
     event: GeneratedToken;
   };
   tokenize: { params: { prompt: Prompt }; result: number[]; event: never };
+  saveState: { params: Record<string, never>; result: Blob; event: never };
+  restoreState: { params: { saved: Blob }; result: null; event: never };
   reset: { params: Record<string, never>; result: null; event: never };
   memory: { params: Record<string, never>; result: MemoryReport; event: never };
   inspect: { params: Record<string, never>; result: unknown; event: never };

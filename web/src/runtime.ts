@@ -107,6 +107,7 @@ async function loadRequest(options: LoadOptions): Promise<LoadRequest> {
     singleThread,
     moduleUrl: urls.module.href,
     wasmUrl: urls.wasm.href,
+    grammarUrl: options.grammarUrl === undefined ? '' : new URL(options.grammarUrl, globalThis.location?.href).href,
     debug: options.debug ?? {},
   };
 }

@@ -85,6 +85,24 @@ export class Session {
     return this.channel.call('tokenize', { prompt });
   }
 
+  /**
+   * The conversation as the model has computed it: the tokens in the cache and the part of the states that they fill.
+   * A Blob can be kept, such as in a file of the origin private file system, and restored in another visit.
+   */
+  saveState(): Promise<Blob> {
+    return this.channel.call('saveState', {});
+  }
+
+  /**
+   * Goes on from what `saveState` gave: a prompt that begins with its tokens runs its new ones only. The messages are
+   * yours to keep.
+   * @throws SavedStateError, with nothing changed, where it is damaged, of another model or of another precision.
+   */
+  async restoreState(saved: Blob | FileSystemFileHandle): Promise<void> {
+    const blob = saved instanceof Blob ? saved : await saved.getFile();
+    await this.channel.call('restoreState', { saved: blob });
+  }
+
   /** Forgets the conversation: states are as after loading. */
   async reset(): Promise<void> {
     await this.channel.call('reset', {});

@@ -62,6 +62,11 @@ export interface LoadOptions {
   wasmUrl?: string | URL;
   /** The worker script, if it is not beside this script. */
   workerUrl?: string | URL;
+  /**
+   * The script `lib/index.js` of the package @mlc-ai/web-xgrammar, which `responseFormat` needs; loaded when it is first
+   * asked for.
+   */
+  grammarUrl?: string | URL;
   /** Refuse programs that need more bytes than this (default 4 GiB). */
   memoryCap?: number;
   /** For tests and bug reports. */
@@ -106,6 +111,13 @@ export interface ChatMessage {
   [field: string]: unknown;
 }
 
+/** The form of an answer. JSON has no whitespace but a blank after `:` and `,`; a grammar is EBNF as llama.cpp has it (GBNF). */
+export type ResponseFormat =
+  | { type: 'text' }
+  | { type: 'json_object' }
+  | { type: 'json_schema'; schema: object }
+  | { type: 'grammar'; grammar: string };
+
 /** Text is continued as it is; messages go through the model's chat template; ids are run unchanged. */
 export type Prompt = string | ChatMessage[] | { tokenIds: readonly number[] };
 
@@ -124,6 +136,17 @@ export interface GenerateOptions {
   logprobs?: boolean;
   /** Generation ends before the first of these; they are not part of the text. */
   stop?: string | string[];
+  /**
+   * Only tokens that lead to a text of this form are chosen; needs `grammarUrl` (LoadOptions). It is complete unless
+   * `finishReason` is `length` or `aborted`.
+   */
+  responseFormat?: ResponseFormat;
+  /**
+   * At the end of the context: `stop` (default) ends the generation with `length`. `sliding` goes on as if the text were
+   * its first 4 tokens and so many of its last that half of the context is full; those are computed again. A prompt that
+   * is too long is shortened in the same way. The object has other numbers of tokens that are kept.
+   */
+  overflow?: 'stop' | 'sliding' | { sinks?: number; keep?: number };
   /** JSON schemas of functions, for chat templates that know tools. */
   tools?: readonly object[];
   /** Further variables of the chat template, such as `{ enable_thinking: false }` of Qwen3. */

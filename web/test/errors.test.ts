@@ -31,6 +31,7 @@ describe('errors', () => {
       'disposed',
       'build_mismatch',
       'integrity',
+      'package_missing',
     ] as errors.ErrorCode[]) {
       const error = errors.makeError(code, '');
       expect(byName[code === 'cancelled' ? 'CancelledError' : error.name]).toBe(error.constructor);

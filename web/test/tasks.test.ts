@@ -78,7 +78,8 @@ describe('openai', () => {
   it.each([
     [{ tools: [] }, /tools/],
     [{ n: 2 }, /n: only 1/],
-    [{ response_format: {}, logprobs: true }, /response_format, logprobs/],
+    [{ tool_choice: 'none', logprobs: true }, /tool_choice, logprobs/],
+    [{ response_format: { type: 'json_schema' } }, /response_format/],
     [{ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }, /image_url/],
   ])('refuses %j', async (more, words) => {
     const create = openai(session(() => []).it).chat.completions.create({ ...ask, ...more });

@@ -122,6 +122,7 @@ class Graph:
     inputs: list[Input] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
+    data_digest: str = ""
 
 
 _CLASSES = {c.__name__: c for c in (Expr, Symbol, Quantization, Value, Arg, Node, Input, Output, Mutation, Graph)}

@@ -120,6 +120,7 @@ class Lowering:
             if node.op == "call_function" and node not in skipped:
                 self._add_call(node)
         self._add_outputs()
+        self.graph.data_digest = _digest_of_all(self.data)
         return Lowered(self.graph, [NamedData(key, tensor) for key, tensor in self.data.items()])
 
     # ---- inputs, outputs -----------------------------------------------------------------------------------------
@@ -420,6 +421,11 @@ def _digest(tensor: torch.Tensor) -> str:
     digest = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
     digest.update(_bytes(tensor))
     return digest.hexdigest()[:16]
+
+
+def _digest_of_all(data: dict[str, torch.Tensor]) -> str:
+    text = "".join(f"{key}={_digest(data[key])};" for key in sorted(data))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _equal_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:

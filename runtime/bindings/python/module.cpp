@@ -366,7 +366,7 @@ class NativeGenerator {
   }
   int64_t begin(std::vector<int32_t> ids, int64_t max_tokens, std::vector<int32_t> stop_tokens, float temperature,
                 int32_t top_k, float top_p, float min_p, float repetition_penalty, uint64_t seed, bool logprobs,
-                int64_t chunk) {
+                int64_t chunk, bool masked, bool sliding, int64_t sinks, int64_t keep) {
     session_.session();
     GenerateOptions options;
     options.max_tokens = max_tokens;
@@ -374,7 +374,14 @@ class NativeGenerator {
     options.sampling = {temperature, top_k, top_p, min_p, repetition_penalty, seed};
     options.log_probabilities = logprobs;
     options.chunk = chunk;
+    options.masked = masked;
+    options.overflow = sliding ? Overflow::sliding : Overflow::stop;
+    options.sinks = sinks;
+    options.keep = keep;
     return unwrap(generator_->begin(std::move(ids), std::move(options)));
+  }
+  void allow(const nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& mask) {
+    check(generator_->allow({reinterpret_cast<const uint32_t*>(mask.data()), mask.shape(0)}));
   }
   /// (id, log probability), or None at the end.
   nb::object next() {
@@ -392,6 +399,20 @@ class NativeGenerator {
     return kNames[size_t(generator_->finishReason())];
   }
   void rollback(int64_t position) { check(generator_->rollback(position)); }
+  nb::bytes save() {
+    std::vector<uint8_t> bytes;
+    check(session_.exclusive([&] {
+      return generator_->save([&](std::span<const uint8_t> piece) {
+        bytes.insert(bytes.end(), piece.begin(), piece.end());
+        return Status();
+      });
+    }));
+    return nb::bytes(bytes.data(), bytes.size());
+  }
+  void restore(const nb::bytes& bytes) {
+    const auto source = makeMemoryView("this", {static_cast<const uint8_t*>(bytes.data()), bytes.size()});
+    check(session_.exclusive([&] { return generator_->restore(*source); }));
+  }
   int64_t position() const { return generator_->position(); }
   int64_t capacity() const { return generator_->capacity(); }
   int64_t vocabulary() const { return generator_->vocabulary(); }
@@ -449,11 +470,15 @@ NB_MODULE(_native, m) {
       .def(nb::init<NativeSession&, const std::string&>(), "session"_a, "method"_a = "forward", nb::keep_alive<1, 2>())
       .def("begin", &NativeGenerator::begin, "ids"_a, nb::kw_only(), "max_tokens"_a = INT64_MAX,
            "stop_tokens"_a = std::vector<int32_t>(), "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f,
-           "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f, "seed"_a = 0, "logprobs"_a = false, "chunk"_a = 0)
+           "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f, "seed"_a = 0, "logprobs"_a = false, "chunk"_a = 0,
+           "masked"_a = false, "sliding"_a = false, "sinks"_a = 4, "keep"_a = -1)
+      .def("allow", &NativeGenerator::allow, "mask"_a)
       .def("next", &NativeGenerator::next)
       .def("end", &NativeGenerator::end)
       .def("abort", &NativeGenerator::abort)
       .def("rollback", &NativeGenerator::rollback, "position"_a)
+      .def("save", &NativeGenerator::save)
+      .def("restore", &NativeGenerator::restore, "saved"_a)
       .def_prop_ro("finish_reason", &NativeGenerator::finishReason)
       .def("last_stats", &NativeGenerator::stats)
       .def("set_profiling", &NativeGenerator::setProfiling, "on"_a)

@@ -28,6 +28,10 @@ extern "C" void etwgpu_complete(int request, int code, const char* message, int 
 
 /// A generated token, why it is the last one (FinishReason), and its log probability. 0: stop here.
 extern "C" int etwgpu_token(int request, int token, int reason, float log_probability);
+/// Fills in what the next token of a masked generation may be, a bit for each; then etwgpu_resume(token).
+extern "C" void etwgpu_mask(int request, uint32_t* words, int count, void* token);
+/// The next bytes of a saved state, to be copied.
+extern "C" void etwgpu_state_piece(int request, const uint8_t* bytes, int length);
 /// Lets the event loop handle what waits; then etwgpu_resume(token).
 extern "C" void etwgpu_pause(void* token);
 
@@ -102,12 +106,27 @@ Task<void> pause() {
   co_await awaiter;
 }
 
-/// The tokens go to etwgpu_token; nothing of JavaScript is waited for. payload: what was reused, and the reason.
+Task<Status> allow(Generator& generator, int request, std::vector<uint32_t>& words) {
+  words.assign(size_t((generator.vocabulary() + 31) / 32), 0);
+  auto awaiter = awaitCallback<int>(
+      [&](Completion<int>* completion) { etwgpu_mask(request, words.data(), int(words.size()), completion); });
+  co_await awaiter;
+  co_return generator.allow(words);
+}
+
+/// The tokens go to etwgpu_token; nothing of JavaScript is waited for but masks. payload: what was reused, and the
+/// reason.
 Task<Status> generate(LoadedSession& s, int request, std::vector<int32_t> ids, GenerateOptions options,
                       std::string& payload) {
+  const bool masked = options.masked;
+  std::vector<uint32_t> words;
   ETWGPU_CO_ASSIGN(const int64_t reused, s.generator->begin(std::move(ids), std::move(options)));
   Status status;
   for (;;) {
+    if (masked && s.generator->finishReason() == FinishReason::none) {
+      status = co_await allow(*s.generator, request, words);
+      if (!status.ok()) break;
+    }
     const auto token = co_await s.generator->next();
     status = token.status();
     if (!token.ok() || !*token) break;
@@ -117,6 +136,24 @@ Task<Status> generate(LoadedSession& s, int request, std::vector<int32_t> ids, G
   const Status ended = co_await s.generator->end();
   payload = JsonObject().number("reused", double(reused)).number("reason", int(s.generator->finishReason())).take();
   co_return status.ok() ? ended : status;
+}
+
+Task<Status> restoreState(Generator& generator, std::unique_ptr<DataSource> source) {
+  co_return co_await generator.restore(*source);
+}
+
+/// Answers with the status of a task on the generator of an idle session.
+template <class Make>
+void withGenerator(int request, int id, Make make) {
+  auto loaded = idle(id);
+  if (!loaded.ok()) return complete(request, loaded.status());
+  LoadedSession& s = **loaded;
+  if (!s.generator) return complete(request, Status(Code::invalid_argument, "the session has no generator"));
+  s.busy = true;
+  detach(make(*s.generator), [request, &s](Status status) {
+    s.busy = false;
+    complete(request, status);
+  });
 }
 
 /// Keeps a result that C callers read after the call.
@@ -333,12 +370,13 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_generator_create(int request, int id, const cha
                         .take());
 }
 /// Generates after the prompt `ids` until a token of `stops`, max_tokens, the end of the context, etwgpu_token's 0 or
-/// etwgpu_generator_abort. The seed is a whole number below 2^53; chunk 0: automatic. Payload: {"reused", "reason"}.
+/// etwgpu_generator_abort. The seed is a whole number below 2^53; chunk 0: automatic; masked: etwgpu_mask is asked
+/// before each token; sliding, sinks, keep: see Overflow. Payload: {"reused", "reason"}.
 EMSCRIPTEN_KEEPALIVE void etwgpu_generator_generate(int request, int id, const int32_t* ids, int count,
                                                     const int32_t* stops, int stop_count, double max_tokens,
                                                     float temperature, int top_k, float top_p, float min_p,
                                                     float repetition_penalty, double seed, int log_probabilities,
-                                                    int chunk) {
+                                                    int chunk, int masked, int sliding, int sinks, int keep) {
   auto loaded = idle(id);
   if (!loaded.ok()) return complete(request, loaded.status());
   LoadedSession& s = **loaded;
@@ -348,7 +386,11 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_generator_generate(int request, int id, const i
                           std::vector<int32_t>(stops, stops + stop_count),
                           {temperature, top_k, top_p, min_p, repetition_penalty, uint64_t(seed)},
                           log_probabilities != 0,
-                          chunk};
+                          chunk,
+                          masked != 0,
+                          sliding ? Overflow::sliding : Overflow::stop,
+                          sinks,
+                          keep};
   auto payload = std::make_shared<std::string>();
   detach(generate(s, request, std::vector<int32_t>(ids, ids + count), std::move(options), *payload),
          [request, &s, payload](Status status) {
@@ -373,6 +415,22 @@ EMSCRIPTEN_KEEPALIVE int etwgpu_generator_rollback(int id, int position) {
   auto loaded = idle(id);
   if (!loaded.ok() || !(*loaded)->generator) return int(Code::invalid_argument);
   return int((*loaded)->generator->rollback(position).code());
+}
+
+/// The pieces go to etwgpu_state_piece; see Generator::save.
+EMSCRIPTEN_KEEPALIVE void etwgpu_generator_save(int request, int id) {
+  withGenerator(request, id, [request](Generator& generator) {
+    return generator.save([request](std::span<const uint8_t> piece) {
+      etwgpu_state_piece(request, piece.data(), int(piece.size()));
+      return Status();
+    });
+  });
+}
+/// `source`: what JavaScript serves the `size` bytes by; see Generator::restore.
+EMSCRIPTEN_KEEPALIVE void etwgpu_generator_restore(int request, int id, int source, double size) {
+  withGenerator(request, id, [source, size](Generator& generator) {
+    return restoreState(generator, makeJsSource(source, "the saved state", uint64_t(size)));
+  });
 }
 
 }  // extern "C"

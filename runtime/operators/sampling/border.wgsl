@@ -145,7 +145,7 @@ fn selectPass(first: u32, end: u32, part: u32, li: u32) {
   workgroupBarrier();
   for (var i = first + li; i < end; i += ${WG}u) {
     let raw = logitAt(i);
-    if (isNan(raw)) { continue; }
+    if (isNan(raw) || !allowed(i)) { continue; }
     let l = penalised(i, raw);
     let key = keyOf(l);
     if ((key >> (30u - 10u * ${LEVEL}u)) != prefix) { continue; }

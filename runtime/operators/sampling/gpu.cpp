@@ -100,7 +100,7 @@ Status planSample(GpuPlanContext& c) {
 
 }  // namespace
 
-std::array<uint32_t, kSampleOptionWords> sampleOptions(const SamplingOptions& o) {
+std::array<uint32_t, kSampleOptionWords> sampleOptions(const SamplingOptions& o, bool masked) {
   const float min_logit = o.temperature > 0 && o.min_p > 0 ? o.temperature * std::log(o.min_p) : -1e38f;
   return {std::bit_cast<uint32_t>(std::max(o.temperature, 0.0f)),
           std::bit_cast<uint32_t>(o.temperature > 0 ? o.top_p : 1.0f),
@@ -109,7 +109,7 @@ std::array<uint32_t, kSampleOptionWords> sampleOptions(const SamplingOptions& o)
           o.temperature > 0 ? uint32_t(o.top_k) : 0,
           uint32_t(o.seed),
           uint32_t(o.seed >> 32),
-          0};
+          masked};
 }
 
 void registerSamplingGpu(GpuRegistry& r) {

@@ -17,6 +17,7 @@ const kMinLogit = 2u; // min-p as a distance from the largest logit, not above 0
 const kPenalty = 3u;
 const kTopK = 4u;
 const kSeed = 5u; // two words
+const kMasked = 7u; // 1: only tokens with a bit in the second half of `seen` may be chosen
 // words of `work`
 const kBorders = 0u; // six times: first bits of the border's key, how much of them is still to be found (f32)
 const kTopKKey = 12u;
@@ -69,6 +70,10 @@ fn bestOfWorkgroup(value: f32, index: u32, li: u32) {
 
 #if PASS != final
 fn logitAt(i: u32) -> f32 { return f32(logits[params.row * params.count + i]); }
+fn allowed(i: u32) -> bool {
+  let masks = (params.count + 31u) / 32u;
+  return options[kMasked] == 0u || ((seen[masks + i / 32u] >> (i % 32u)) & 1u) == 1u;
+}
 fn penalised(i: u32, l: f32) -> f32 {
   let v = clamp(l, -3.0e38, 3.0e38);
   if (option(kPenalty) == 1.0 || ((seen[i / 32u] >> (i % 32u)) & 1u) == 0u) { return v; }
@@ -100,7 +105,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
     let l = logitAt(i);
     if (isNan(l)) { continue; }
     top = max(top, l);
-    top_penalised = max(top_penalised, penalised(i, l));
+    if (allowed(i)) { top_penalised = max(top_penalised, penalised(i, l)); }
   }
   top = maxOfWorkgroup(top, li);
   top_penalised = maxOfWorkgroup(top_penalised, li);
@@ -127,7 +132,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   var index = kNone;
   for (var i = first + li; i < end; i += ${WG}u) {
     let raw = logitAt(i);
-    if (isNan(raw)) { continue; }
+    if (isNan(raw) || !allowed(i)) { continue; }
     let l = penalised(i, raw);
     var score = l;
     if (temperature > 0.0) {

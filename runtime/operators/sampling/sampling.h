@@ -3,9 +3,10 @@
 //   wins, unless all values are NaN: then index 0. With start (i64 [1]) and an integer, the GPU adds the integer to
 //   start: the position of the token it has chosen. The planner makes such nodes, the exporter doesn't.
 //   etwgpu.sample: logits [1, V] or [1, S, V] f32 (of several positions, the last one counts), start i64 [1], an
-//   integer, options i32 [8] (see sampleOptions), seen i32 [V / 32, rounded up]; output ids i32 with the token at its
-//   position, and i32 [2]: the token, and as f32 bits the logarithm of the probability that the model gives it. start
-//   as for argmax, and the token's bit in `seen` is set. Its dispatches are those of kSamplePasses.
+//   integer, options i32 [8] (see sampleOptions), seen i32 [2 * W], W = V / 32 rounded up: a bit for each token that
+//   was seen, then one for each that may be chosen; output ids i32 with the token at its position, and i32 [2]: the
+//   token, and as f32 bits the logarithm of the probability that the model gives it. start as for argmax, and the
+//   token's bit in `seen` is set. Its dispatches are those of kSamplePasses.
 #pragma once
 
 #include <array>
@@ -33,7 +34,7 @@ inline int sampleFilters(const SamplingOptions& o) {
   return (o.top_k > 0 ? kTopKFilter : 0) | (o.top_p < 1 ? kTopPFilter : 0);
 }
 inline constexpr size_t kSampleOptionWords = 8;
-/// The words of `options`.
-std::array<uint32_t, kSampleOptionWords> sampleOptions(const SamplingOptions& options);
+/// The words of `options`. masked: only tokens with their bit in the second half of `seen` may be chosen.
+std::array<uint32_t, kSampleOptionWords> sampleOptions(const SamplingOptions& options, bool masked);
 
 }  // namespace etwgpu

@@ -4,7 +4,15 @@ import type { CallName, Calls, FromWorker, ToWorker } from '../protocol.js';
 import { breathe } from './generate.js';
 import { Model } from './model.js';
 
-const QUEUED: ReadonlySet<CallName> = new Set(['load', 'run', 'generate', 'reset', 'dispose']);
+const QUEUED: ReadonlySet<CallName> = new Set([
+  'load',
+  'run',
+  'generate',
+  'saveState',
+  'restoreState',
+  'reset',
+  'dispose',
+]);
 type Handlers = {
   [K in CallName]: (
     params: Calls[K]['params'],
@@ -66,6 +74,11 @@ export class Engine {
     },
     generate: ({ prompt, options }, signal, event) => this.loaded().generate(prompt, options, signal, event),
     tokenize: ({ prompt }) => this.loaded().tokenize(prompt),
+    saveState: () => this.loaded().saveState(),
+    restoreState: async ({ saved }) => {
+      await this.loaded().restoreState(saved);
+      return null;
+    },
     reset: async () => {
       await this.loaded().reset();
       return null;

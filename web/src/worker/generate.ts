@@ -2,7 +2,8 @@
 import { makeError } from '../errors.js';
 import type { PlainGenerateOptions } from '../protocol.js';
 import type { GeneratedToken, GenerateResult, Prompt } from '../types.js';
-import type { FinishReason, GenerateRequest, OnToken, Sampling } from './module.js';
+import type { Grammars } from './grammar.js';
+import type { Allowed, FinishReason, GenerateRequest, OnToken, Sampling } from './module.js';
 import { StopFinder, TextStreamer } from './text.js';
 import type { TextModel } from './tokenizer.js';
 
@@ -13,6 +14,7 @@ export interface TokenSource {
     ids: readonly number[],
     options: GenerateRequest,
     onToken: OnToken,
+    allowed?: Allowed,
   ): Promise<{ reused: number; reason: FinishReason }>;
   abort(): void;
 }
@@ -47,6 +49,19 @@ export function samplingOf(o: PlainGenerateOptions): Sampling {
   };
 }
 
+/** @throws InvalidArgumentError that names the option. */
+export function slidingOf(overflow: PlainGenerateOptions['overflow']): GenerateRequest['sliding'] {
+  if (overflow === undefined || overflow === 'stop') return undefined;
+  if (overflow !== 'sliding' && (typeof overflow !== 'object' || overflow === null)) {
+    throw makeError('invalid_argument', `overflow: ${String(overflow)} is neither stop nor sliding`);
+  }
+  const { sinks, keep } = overflow === 'sliding' ? {} : overflow;
+  return {
+    sinks: number('overflow.sinks', sinks, 4, 0, 2 ** 31 - 1, true),
+    keep: number('overflow.keep', keep, -1, 1, 2 ** 31 - 1, true),
+  };
+}
+
 /** Messages, such as an abort, are handled between two steps even where a step never waits. */
 export function breathe(): Promise<void> {
   return new Promise((resolve) => {
@@ -68,6 +83,7 @@ export class Conversation {
     private readonly text: TextModel | Pick<TextModel, 'encode' | 'decode'>,
     endIds: ReadonlySet<number>,
     private readonly chunk: number,
+    private readonly grammars?: Pick<Grammars, 'matcher'>,
   ) {
     this.endIds = [...endIds];
   }
@@ -82,9 +98,19 @@ export class Conversation {
     const maxTokens = number('maxTokens', options.maxTokens, Infinity, 1, Infinity);
     const stops = (typeof options.stop === 'string' ? [options.stop] : (options.stop ?? [])).filter((s) => s !== '');
     const logprobs = options.logprobs ?? false;
+    const sliding = slidingOf(options.overflow);
+    const format = options.responseFormat;
     const ids = this.text.encode(prompt, options);
+    const matcher = format && format.type !== 'text' ? await this.grammars?.matcher(format) : undefined;
     const out = new Output(this.text, stops, onToken);
-    const request = { ...sampling, maxTokens, stopTokens: this.endIds, logprobs, chunk: this.chunk };
+    const request = {
+      ...sampling,
+      maxTokens,
+      stopTokens: this.endIds,
+      logprobs,
+      chunk: this.chunk,
+      ...(sliding && { sliding }),
+    };
     const abort = () => this.source.abort();
     signal.addEventListener('abort', abort);
     const began = performance.now();
@@ -92,12 +118,15 @@ export class Conversation {
     let last = began;
     let reused: number;
     try {
-      ({ reused } = await this.source.generate(ids, request, (id, reason, logprob) => {
+      const take: OnToken = (id, reason, logprob) => {
         last = performance.now();
         if (out.ids.length === 0) first = last;
+        matcher?.accept(id);
         return out.take(id, reason, logprobs ? logprob : undefined) && !signal.aborted;
-      }));
+      };
+      ({ reused } = await this.source.generate(ids, request, take, matcher && (() => matcher.allowed())));
     } finally {
+      matcher?.dispose();
       signal.removeEventListener('abort', abort);
     }
     return {

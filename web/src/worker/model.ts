@@ -18,6 +18,7 @@ import type {
 } from '../types.js';
 import type { Located } from './folder.js';
 import { Conversation } from './generate.js';
+import { Grammars } from './grammar.js';
 import { load, pathOf } from './load.js';
 import type { WasmModule } from './module.js';
 import { TextModel } from './tokenizer.js';
@@ -69,17 +70,22 @@ export class Model {
       ...(generator && { contextLength: generator.capacity }),
       loadMs: 0,
     };
+    const ends = endIds(located, methods);
+    const grammars =
+      generator &&
+      new Grammars(request.grammarUrl, located.files['tokenizer.json'] ?? '{}', generator.vocabulary, [...ends]);
     const conversation =
       generator &&
       text &&
       new Conversation(
         {
-          generate: (ids, options, onToken) => module.generate(session, ids, options, onToken),
+          generate: (...args) => module.generate(session, ...args),
           abort: () => module.abort(session),
         },
         text,
-        endIds(located, methods),
+        ends,
         CHUNK[device],
+        grammars,
       );
     loaded.meter.finish();
     info.loadMs = performance.now() - began;
@@ -93,14 +99,27 @@ export class Model {
     return decodeValues(await this.module.run(this.session, method, encodeValues(values)));
   }
 
+  private generates(): Conversation {
+    if (!this.conversation) throw makeError('invalid_argument', 'this model does not generate text');
+    return this.conversation;
+  }
+
   generate(
     prompt: Prompt,
     options: PlainGenerateOptions,
     signal: AbortSignal,
     onToken: (token: GeneratedToken) => void,
   ): Promise<GenerateResult> {
-    if (!this.conversation) throw makeError('invalid_argument', 'this model does not generate text');
-    return this.conversation.generate(prompt, options, signal, onToken);
+    return this.generates().generate(prompt, options, signal, onToken);
+  }
+
+  saveState(): Promise<Blob> {
+    this.generates();
+    return this.module.saveState(this.session);
+  }
+  restoreState(saved: Blob): Promise<void> {
+    this.generates();
+    return this.module.restoreState(this.session, saved);
   }
 
   tokenize(prompt: Prompt): number[] {

@@ -1,109 +1,8 @@
 // The WebAssembly module behind promises: requests by id, data sources, strings, failures.
 import { RUNTIME_CODES, makeError, type ErrorCode, type ExecuTorchError } from '../errors.js';
 import type { KernelTime } from '../types.js';
-import { WordWriter, type ReadTarget, type StreamSource } from './source.js';
-
-/** What Emscripten's module object has, as far as it is used here. Export names are those of api.cpp. */
-interface Exports {
-  wasmMemory: WebAssembly.Memory;
-  HEAPU8: Uint8Array;
-  etwgpuBuffer(handle: number): GPUBuffer;
-  etwgpuImportDevice(device: GPUDevice): number;
-  _malloc(bytes: number): number;
-  _free(pointer: number): void;
-  _etwgpu_build_id(): number;
-  _etwgpu_source_done(token: number, code: number, message: number, length: number): void;
-  _etwgpu_device_create(
-    request: number,
-    existing: number,
-    defaultLimits: number,
-    noF16: number,
-    noSubgroups: number,
-  ): void;
-  _etwgpu_device_destroy(): void;
-  _etwgpu_device_free(): number;
-  _etwgpu_session_load(
-    request: number,
-    source: number,
-    name: number,
-    nameLength: number,
-    size: number,
-    dataSource: number,
-    device: number,
-    precision: number,
-    activations: number,
-    threads: number,
-    maxTier: number,
-    memoryCap: number,
-    passes: number,
-    passesLength: number,
-  ): void;
-  _etwgpu_session_free(session: number): number;
-  _etwgpu_session_run(
-    request: number,
-    session: number,
-    method: number,
-    methodLength: number,
-    inputs: number,
-    inputsLength: number,
-  ): void;
-  _etwgpu_session_reset(request: number, session: number): void;
-  _etwgpu_session_inspect(session: number): number;
-  _etwgpu_session_methods(session: number): number;
-  _etwgpu_session_memory(session: number): number;
-  _etwgpu_session_stats(session: number): number;
-  _etwgpu_session_set_profile(session: number, on: number): number;
-  _etwgpu_session_profile(session: number): number;
-  _etwgpu_generator_create(request: number, session: number, method: number, methodLength: number): void;
-  _etwgpu_generator_generate(
-    request: number,
-    session: number,
-    ids: number,
-    count: number,
-    stops: number,
-    stopCount: number,
-    maxTokens: number,
-    temperature: number,
-    topK: number,
-    topP: number,
-    minP: number,
-    penalty: number,
-    seed: number,
-    logprobs: number,
-    chunk: number,
-  ): void;
-  _etwgpu_generator_abort(session: number): void;
-  _etwgpu_resume(token: number): void;
-  _etwgpu_generator_position(session: number): number;
-  _etwgpu_generator_rollback(session: number, position: number): number;
-}
-
-interface ModuleOptions {
-  etwgpuHost: Host;
-  poolSize: number;
-  mainScriptUrlOrBlob: string;
-  instantiateWasm(
-    imports: WebAssembly.Imports,
-    receive: (instance: WebAssembly.Instance, module: WebAssembly.Module) => void,
-  ): object;
-  print(text: string): void;
-  printErr(text: string): void;
-  onAbort(reason: unknown): void;
-}
-/** Called by host_library.js. */
-interface Host {
-  complete(
-    request: number,
-    code: number,
-    message: number,
-    messageLength: number,
-    payload: number,
-    payloadLength: number,
-  ): void;
-  readSource(source: number, requests: number, count: number, token: number): void;
-  token(request: number, token: number, reason: number, logprob: number): boolean;
-  pause(token: number): void;
-}
+import type { Exports, ModuleOptions } from './exports.js';
+import { StreamSource, WordWriter, type ReadTarget } from './source.js';
 
 export interface ModuleUrls {
   moduleUrl: string;
@@ -135,12 +34,17 @@ export interface GenerateRequest extends Sampling {
   logprobs: boolean;
   /** Tokens of the prompt between two looks at the signal; 0: as the device is fast. */
   chunk: number;
+  /** The end of the context is none; see Overflow of runtime/llm/generator.h. */
+  sliding?: { sinks: number; keep: number };
 }
 /** '': it goes on. */
 export type FinishReason = '' | 'stop' | 'length' | 'aborted';
 const FINISH_REASONS = ['', 'stop', 'length', 'aborted'] as const; // FinishReason of runtime/llm/generator.h
 /** A token and whether it is the last one; returning false ends the generation. Called from inside the module. */
 export type OnToken = (id: number, reason: FinishReason, logprob: number) => boolean;
+
+/** What the next token may be: a bit for each of the vocabulary. */
+export type Allowed = () => Promise<Int32Array>;
 
 const DOUBLES_PER_REQUEST = 5;
 /** From a failure to the news that the device was lost. */
@@ -172,6 +76,8 @@ export class WasmModule {
   private readonly pending = new Map<number, { resolve(payload: Uint8Array): void; reject(error: unknown): void }>();
   private readonly sources = new Map<number, StreamSource>();
   private readonly onToken = new Map<number, OnToken>();
+  private readonly allowed = new Map<number, Allowed>();
+  private readonly onPiece = new Map<number, (piece: Uint8Array<ArrayBuffer>) => void>();
   private pauses: MessageChannel | undefined;
   private nextId = 1;
   private broken: ExecuTorchError | undefined;
@@ -221,7 +127,9 @@ export class WasmModule {
         complete: (...args) => this.complete(...args),
         readSource: (...args) => this.readSource(...args),
         token: (...args) => this.deliver(...args),
+        mask: (...args) => this.mask(...args),
         pause: (token) => this.pause(token),
+        piece: (request, bytes, length) => this.onPiece.get(request)?.(this.copyOut(bytes, length)),
       },
       poolSize: pool,
       mainScriptUrlOrBlob: urls.moduleUrl,
@@ -337,6 +245,16 @@ export class WasmModule {
       this.pending.get(request)?.reject(error);
       return false;
     }
+  }
+  /** Where there is no mask the words stay zero, which the module refuses; the request rejects with the cause. */
+  private mask(request: number, words: number, count: number, token: number): void {
+    const fill = async () => {
+      const mask = await this.allowed.get(request)?.();
+      if (mask) new Int32Array(this.heap().buffer, words >>> 0, count).set(mask.subarray(0, count));
+    };
+    void fill()
+      .catch((error: unknown) => this.pending.get(request)?.reject(error))
+      .then(() => this.guard(() => this.exports._etwgpu_resume(token)));
   }
   /** Messages to this worker, such as an abort, are handled before the module resumes. */
   private pause(token: number): void {
@@ -525,12 +443,13 @@ export class WasmModule {
   createGenerator(session: number, method: string): Promise<{ capacity: number; vocabulary: number }> {
     return this.json((id) => this.withText(method, (p, n) => this.exports._etwgpu_generator_create(id, session, p, n)));
   }
-  /** Generates; tokens come as they are read from the device. `reused`: tokens of the prompt that were in the cache. */
+  /** Generates; tokens come as they are read from the device. `allowed`: asked before each token. `reused`: tokens of the prompt that were in the cache. */
   async generate(
     session: number,
     ids: readonly number[],
     o: GenerateRequest,
     onToken: OnToken,
+    allowed?: Allowed,
   ): Promise<{ reused: number; reason: FinishReason }> {
     const words = (list: readonly number[]) => new Uint8Array(Int32Array.from(list).buffer);
     let request = 0;
@@ -538,6 +457,7 @@ export class WasmModule {
       const { reused, reason } = await this.json<{ reused: number; reason: number }>((id) => {
         request = id;
         this.onToken.set(id, onToken);
+        if (allowed) this.allowed.set(id, allowed);
         this.withBytes(words(ids), (p) =>
           this.withBytes(words(o.stopTokens), (stops) =>
             this.exports._etwgpu_generator_generate(
@@ -556,6 +476,10 @@ export class WasmModule {
               o.seed,
               +o.logprobs,
               o.chunk,
+              +(allowed !== undefined),
+              +(o.sliding !== undefined),
+              o.sliding?.sinks ?? 0,
+              o.sliding?.keep ?? 0,
             ),
           ),
         );
@@ -563,11 +487,40 @@ export class WasmModule {
       return { reused, reason: FINISH_REASONS[reason] ?? '' };
     } finally {
       this.onToken.delete(request);
+      this.allowed.delete(request);
     }
   }
   /** From anywhere: the generation under way ends after what is running. */
   abort(session: number): void {
     this.exports._etwgpu_generator_abort(session);
+  }
+  /** The tokens in the cache and the states that they fill. */
+  async saveState(session: number): Promise<Blob> {
+    const pieces: Uint8Array<ArrayBuffer>[] = [];
+    let request = 0;
+    try {
+      await this.request((id) => {
+        request = id;
+        this.onPiece.set(id, (piece) => pieces.push(piece));
+        this.exports._etwgpu_generator_save(id, session);
+      });
+    } finally {
+      this.onPiece.delete(request);
+    }
+    return new Blob(pieces);
+  }
+  /** @throws SavedStateError, with nothing changed, for what saveState of this model did not give. */
+  async restoreState(session: number, saved: Blob): Promise<void> {
+    const open = (start: number) => Promise.resolve({ stream: saved.slice(start).stream(), start, total: saved.size });
+    const source = new StreamSource('the saved state', open, new AbortController().signal);
+    const handle = this.addSource(source);
+    try {
+      await this.request((id) => this.exports._etwgpu_generator_restore(id, session, handle, saved.size));
+    } catch (error) {
+      throw source.failure ?? error;
+    } finally {
+      this.removeSource(handle);
+    }
   }
   position(session: number): number {
     return this.exports._etwgpu_generator_position(session);

@@ -1,0 +1,74 @@
+// The states of a GpuDelegate from and to the host, in parts.
+#include "runtime/webgpu/gpu_delegate.h"
+
+namespace etwgpu {
+namespace {
+
+/// What an element of this storage is for the host.
+DType dtypeOf(Storage storage) {
+  switch (storage) {
+    case Storage::f16:
+      return DType::f16;
+    case Storage::i32:
+    case Storage::u32:
+      return DType::i32;
+    case Storage::packed:
+      return DType::u8;
+    default:
+      return DType::f32;
+  }
+}
+
+}  // namespace
+
+std::vector<StateLayout> GpuDelegate::states() const {
+  std::vector<StateLayout> out;
+  for (const ValueId id : plan_.states) {
+    const Value& value = plan_.graph.value(id);
+    StateLayout& layout = out.emplace_back(value.name, dtypeOf(storageOf(id)));
+    for (const ExprId dim : value.dims) layout.sizes.push_back(plan_.graph.exprs.bounds(dim).max);
+  }
+  return out;
+}
+
+Result<WGPUBuffer> GpuDelegate::stateBuffer(const StateRange& range) const {
+  if (stepsInFlight() > 0) return Status(Code::invalid_argument, "steps are in flight");
+  const ValueId id = range.state < plan_.states.size() ? plan_.states[range.state] : kNoValue;
+  const WGPUBuffer buffer = id == kNoValue ? nullptr : store_->state(plan_.graph.value(id).name);
+  if (!buffer) return Status(Code::internal, format("no state %zu", range.state));
+  return buffer;
+}
+
+Task<Status> GpuDelegate::readStates(std::span<const StateRange> ranges, std::span<uint8_t> to) {
+  Device& device = store_->device();
+  ETWGPU_CO_TRY(device.takeError());
+  if (to.empty()) co_return Status();
+  ETWGPU_CO_TRY(growStaging(to.size()));
+  const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device.handle(), nullptr));
+  uint64_t at = 0;
+  for (const StateRange& range : ranges) {
+    ETWGPU_CO_ASSIGN(const WGPUBuffer buffer, stateBuffer(range));
+    wg::CommandEncoderCopyBufferToBuffer(encoder.get(), buffer, range.offset, staging_.get(), at, range.size);
+    at += range.size;
+  }
+  const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
+  const WGPUCommandBuffer list = commands.get();
+  wg::QueueSubmit(device.queue(), 1, &list);
+  ETWGPU_CO_TRY(co_await mapForReading(device, staging_.get(), to.size()));
+  const Status status = readMapped(staging_.get(), 0, to.data(), to.size());
+  wg::BufferUnmap(staging_.get());
+  co_return status.ok() ? device.takeError() : status;
+}
+
+Task<Status> GpuDelegate::writeStates(std::span<const StateRange> ranges, std::span<const uint8_t> from) {
+  Device& device = store_->device();
+  ETWGPU_CO_TRY(device.takeError());
+  for (const StateRange& range : ranges) {
+    ETWGPU_CO_ASSIGN(const WGPUBuffer buffer, stateBuffer(range));
+    wg::QueueWriteBuffer(device.queue(), buffer, range.offset, from.data(), size_t(range.size));
+    from = from.subspan(size_t(range.size));
+  }
+  co_return device.takeError();
+}
+
+}  // namespace etwgpu

@@ -1,0 +1,132 @@
+"""JSON by schema out of SmolLM2, whatever the seed; grammars; what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+from executorch_webgpu import errors
+from executorch_webgpu.generation import TextGenerator
+from executorch_webgpu.grammar import Grammars, vocabulary_of
+from models.conftest import FULL
+from models.test_native_runtime import models  # noqa: F401
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "kind": {"enum": ["cat", "dog", "bird"]},
+        "likes": {"type": "array", "items": {"type": "string", "maxLength": 8}, "minItems": 1, "maxItems": 2},
+    },
+    "required": ["name", "age", "kind", "likes"],
+    "additionalProperties": False,
+}
+PROMPT = [{"role": "user", "content": "Describe a pet as JSON."}]
+
+
+def fits(value) -> bool:
+    """What SCHEMA says."""
+
+    def is_text(text, most):
+        return isinstance(text, str) and len(text) <= most
+
+    likes = value["likes"]
+    return (
+        sorted(value) == ["age", "kind", "likes", "name"]
+        and is_text(value["name"], 12)
+        and type(value["age"]) is int
+        and 0 <= value["age"] <= 120
+        and value["kind"] in ("cat", "dog", "bird")
+        and 1 <= len(likes) <= 2
+        and all(is_text(text, 8) for text in likes)
+    )
+
+
+@pytest.fixture(scope="module")
+def model(models):  # noqa: F811
+    with TextGenerator(models / "smollm2-135m-instruct", "cpu") as model:
+        yield model
+
+
+@pytest.mark.timeout(3600)
+def test_every_seed_gives_json_by_the_schema(model):
+    """Hot, so that without the grammar nearly nothing would be JSON."""
+    cut = 0
+    seeds = 200 if FULL else 5
+    for seed in range(seeds):
+        result = model.generate(PROMPT, json_schema=SCHEMA, temperature=1.5, seed=seed, max_tokens=100)
+        if result.finish_reason == "length":
+            cut += 1
+            continue
+        assert result.finish_reason == "stop" and fits(json.loads(result.text)), (seed, result.text)
+    assert cut < seeds / 4
+    # one token was in flight, and the cache holds the text
+    assert model.cached_ids[-3:] == result.ids[-4:-1]
+
+
+def test_greedy_and_grammars(model):
+    plain = model.generate(PROMPT, max_tokens=3).text
+    assert not plain.startswith("{")
+    result = model.generate(PROMPT, json_schema=SCHEMA, max_tokens=100)
+    assert fits(json.loads(result.text))
+    digits = model.generate(
+        PROMPT, grammar='root ::= "<" [0-9]+ ">"', max_tokens=40, temperature=1, seed=4, logprobs=True
+    )
+    assert re.fullmatch(r"<[0-9]+>", digits.text) and len(digits.logprobs) == len(digits.ids)
+    either = model.generate(PROMPT, grammar='root ::= "yes" | "no"', stop=["no"])
+    assert either.text in ("yes", "") and either.finish_reason == "stop"
+    assert model.generate(PROMPT, max_tokens=3).text == plain  # no trace of a mask
+
+
+@pytest.mark.gpu
+def test_the_gpu_gives_the_same(model, models):  # noqa: F811
+    expected = model.generate(PROMPT, json_schema=SCHEMA, max_tokens=12)
+    with TextGenerator(models / "smollm2-135m-instruct", "webgpu") as gpu:
+        found = gpu.generate(PROMPT, json_schema=SCHEMA, max_tokens=12)
+        assert found.ids == expected.ids
+        assert gpu.last_stats["read_back_bytes"] == 8
+
+
+def test_what_is_refused(model, monkeypatch):
+    def refused(error, words, **options):
+        with pytest.raises(error, match=words):
+            model.generate(PROMPT, max_tokens=1, **options)
+
+    refused(errors.InvalidArgumentError, "json_schema", json_schema={"type": "nothing"})
+    refused(errors.InvalidArgumentError, "grammar", grammar="root ::= (")
+    refused(errors.InvalidArgumentError, "one of them", grammar='root ::= "a"', json_schema={})
+    monkeypatch.setitem(sys.modules, "xgrammar", None)
+    monkeypatch.setattr(model, "_grammars", None)
+    refused(errors.PackageMissingError, "xgrammar", json_schema=SCHEMA)
+    refused(errors.PackageMissingError, "xgrammar", grammar='root ::= "a"')
+    with pytest.raises(errors.InvalidArgumentError, match="ends a text"):
+        Grammars(model._folder, model.vocabulary, [])
+
+
+def test_vocabularies_are_told_apart():
+    words = {"vocab": {"a": 1, "b": 0}}
+    special = [{"id": 2, "content": "</s>", "special": True}, {"id": 4, "content": "x"}]
+    byte_level = {"model": words, "added_tokens": special, "decoder": {"type": "ByteLevel"}}
+    assert vocabulary_of(byte_level) == (["b", "a", "", "", "x"], "byte_level", False)
+    unigram = {"model": {"vocab": [["▁", -1.0], ["c", -2.0]]}, "pre_tokenizer": {"type": "Metaspace"}}
+    assert vocabulary_of(unigram) == (["▁", "c"], "byte_fallback", True)
+    prepend = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}]}
+    fallback = {"model": words | {"byte_fallback": True}, "normalizer": prepend}
+    assert vocabulary_of(fallback) == (["b", "a"], "byte_fallback", True)
+    assert vocabulary_of({"model": words}) == (["b", "a"], "raw", False)
+
+
+def test_special_tokens_never_come(model):
+    """Their text inside of a string would vanish from the answer."""
+    matcher = Grammars(model._folder, model.vocabulary, model.end_ids).matcher({"type": "string"}, None)
+    quote = model.text_model.encode('"')
+    for token in quote:
+        matcher.accept(token)
+    allowed = np.unpackbits(matcher.allowed().view(np.uint8), bitorder="little")
+    tokenizer = json.loads((model._folder / "tokenizer.json").read_text())
+    special = [t["id"] for t in tokenizer["added_tokens"] if t["special"]]
+    assert special and not allowed[special].any() and allowed.sum() > model.vocabulary / 2
