@@ -34,7 +34,7 @@ const tokenizer = JSON.stringify({
   ],
 });
 const VOCABULARY = END + 20; // models have more logits than tokens
-const grammars = () => new Grammars('somewhere', tokenizer, VOCABULARY, [END], load);
+const grammars = new Grammars('somewhere', tokenizer, VOCABULARY, [END], load);
 
 /** As the module, with logits by chance: any token that may come. */
 class Chance {
@@ -69,7 +69,7 @@ const text = {
 const never = new AbortController().signal;
 function run(seed: number, responseFormat: ResponseFormat, maxTokens = 200) {
   const source = new Chance(seed);
-  const conversation = new Conversation(source, text, new Set([END]), 7, grammars());
+  const conversation = new Conversation(source, text, new Set([END]), 7, grammars);
   return conversation
     .generate({ tokenIds: [0] }, { responseFormat, maxTokens }, never, () => undefined)
     .then((result) => ({ ...result, masks: source.masks }));

@@ -63,6 +63,21 @@ describe('openai', () => {
     });
     expect(s.asked[0]?.options).toEqual({ temperature: 1, maxTokens: 2, topP: 0.5, stop: 'x' });
   });
+  it('takes a response format', async () => {
+    const s = session(() => ['{}']);
+    const schema = { type: 'object' };
+    const formats = [
+      { type: 'json_schema', json_schema: { name: 'x', schema } },
+      { type: 'json_object' },
+      { type: 'text' },
+    ];
+    for (const response_format of formats) await openai(s.it).chat.completions.create({ ...ask, response_format });
+    expect(s.asked.map(({ options }) => options.responseFormat)).toEqual([
+      { type: 'json_schema', schema },
+      { type: 'json_object' },
+      { type: 'text' },
+    ]);
+  });
   it('streams chunks that begin with the role and end with the reason', async () => {
     const chunks = [];
     const stream = await openai(session(() => ['a', 'b']).it).chat.completions.create({ ...ask, stream: true });
