@@ -7,8 +7,8 @@
 
 namespace etwgpu {
 
-/// 64 bits over bytes that come in pieces of any length; a function of the bytes alone. A word is mixed in by steps that
-/// can be undone, so that two inputs that differ in one word never agree.
+/// 64 bits over bytes that come in pieces of any length; a function of the bytes alone. A word is mixed in by steps
+/// that can be undone, so that two inputs that differ in one word never agree.
 class Digest {
  public:
   void add(std::span<const uint8_t> bytes) {

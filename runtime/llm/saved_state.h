@@ -1,7 +1,7 @@
 // The cache of a generator as bytes: for another visit, another conversation in between, another process.
 //
-// Little-endian: the header (SavedHeader), a u32 for each state (stateFormat), the tokens (i32), the parts of the states
-// that the tokens fill, by the states' names, and a Digest of all that (u64).
+// Little-endian: the header (SavedHeader), a u32 for each state (stateFormat), the tokens (i32), the parts of the
+// states that the tokens fill, by the states' names, and a Digest of all that (u64).
 #pragma once
 
 #include <functional>

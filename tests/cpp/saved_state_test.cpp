@@ -78,8 +78,7 @@ class MemoryDelegate final : public Delegate {
 /// Fails from the `failing`th read on.
 class FailingSource final : public DataSource {
  public:
-  FailingSource(std::span<const uint8_t> bytes, int failing)
-      : inner_(makeMemoryView("this", bytes)), left_(failing) {}
+  FailingSource(std::span<const uint8_t> bytes, int failing) : inner_(makeMemoryView("this", bytes)), left_(failing) {}
   std::string name() const override { return "this"; }
   uint64_t size() const override { return inner_->size(); }
   Task<Status> read(std::vector<ReadRequest> requests) override {
@@ -159,9 +158,8 @@ TEST(SavedState, ASinkThatFailsEndsIt) {
   const auto g = make(from);
   fill(*g, 2500);
   int calls = 0;
-  const Status status = finish(g->save([&](std::span<const uint8_t>) {
-    return ++calls == 5 ? Status(Code::io_error, "full") : Status();
-  }));
+  const Status status = finish(
+      g->save([&](std::span<const uint8_t>) { return ++calls == 5 ? Status(Code::io_error, "full") : Status(); }));
   EXPECT_EQ(status.code(), Code::io_error);
   EXPECT_EQ(calls, 5);
 }
