@@ -1,6 +1,7 @@
 // The thread pool of the CPU executor: a static partition, the caller works too. Between the regions of one run the
-// workers spin, since waking a sleeper costs as much as the arithmetic of a small layer (45 µs in a browser); after a
-// run they sleep.
+// workers spin for a while, since waking a sleeper costs as much as the arithmetic of a small layer (45 µs in a
+// browser). On a busy machine a worker may not get a core in time: then the caller takes its part over, and whoever
+// waits sleeps instead of keeping the core from the one that is waited for.
 #include <algorithm>
 #include <memory>
 
@@ -11,6 +12,9 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#if defined(__EMSCRIPTEN__)
+#include <emscripten/threading.h>
+#endif
 #else
 #define ETWGPU_CPU_THREADS 0
 #endif
@@ -31,9 +35,11 @@ class SerialPool final : public ThreadPool {
 #if defined(__EMSCRIPTEN__)
 void waitOn(std::atomic<int>& a, int old) { __builtin_wasm_memory_atomic_wait32(reinterpret_cast<int*>(&a), old, -1); }
 void wakeAll(std::atomic<int>& a) { __builtin_wasm_memory_atomic_notify(reinterpret_cast<int*>(&a), 0x7fffffff); }
+bool maySleep() { return !emscripten_is_main_browser_thread(); }  // a page's own thread must not wait
 #else
 void waitOn(std::atomic<int>& a, int old) { a.wait(old); }
 void wakeAll(std::atomic<int>& a) { a.notify_all(); }
+bool maySleep() { return true; }
 #endif
 
 void pauseBriefly() {
@@ -44,24 +50,25 @@ void pauseBriefly() {
 #endif
 }
 
-constexpr auto kSpin = std::chrono::microseconds(50);
+// How long to spin for a change: serial parts of a run are shorter, and after a run nothing comes for long.
+constexpr auto kSpin = std::chrono::microseconds(50), kSpinInRun = std::chrono::microseconds(200);
 
-/// Spins until `done()`; false after about 50 µs.
+/// Spins until `done()`; false after about that time.
 template <class Done>
-bool spinUntil(Done done) {
+bool spinUntil(Done done, std::chrono::microseconds longest) {
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
     for (int i = 0; i < 512; ++i) {
       if (done()) return true;
       pauseBriefly();
     }
-    if (std::chrono::steady_clock::now() - start > kSpin) return false;
+    if (std::chrono::steady_clock::now() - start > longest) return false;
   }
 }
 
 class SpinningPool final : public ThreadPool {
  public:
-  explicit SpinningPool(int threads) : threads_(threads) {
+  explicit SpinningPool(int threads) : threads_(threads), claims_(static_cast<size_t>(threads)) {
     for (int i = 1; i < threads_; ++i) workers_.emplace_back([this, i] { work(i); });
   }
   ~SpinningPool() override {
@@ -78,13 +85,10 @@ class SpinningPool final : public ThreadPool {
     if (pieces == 1 || inside_) return fn(0, count);  // a region inside a region is serial
     inside_ = true;
     job_ = {&fn, count, grain, pieces};
-    left_.store(threads_ - 1, std::memory_order_relaxed);
+    left_.store(threads_, std::memory_order_relaxed);
     publish();
-    runPart(0);
-    if (!spinUntil([this] { return left_.load(std::memory_order_acquire) == 0; })) {
-      // A worker lost its core. Yielding natively lets it run; a page's thread has nothing to yield to.
-      while (left_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
-    }
+    for (int part = 0; part < threads_; ++part) claimAndRun(part, epoch_.load(std::memory_order_relaxed));
+    waitForOthers();
     inside_ = false;
   }
   void beginRun() override { running_.store(true, std::memory_order_relaxed); }
@@ -99,39 +103,53 @@ class SpinningPool final : public ThreadPool {
     epoch_.fetch_add(1);
     if (sleepers_.load() != 0) wakeAll(epoch_);  // no system call while everybody spins
   }
-  void runPart(int part) {
+  /// Runs a part of the region `epoch`, unless somebody else has begun it. At the end of a region every part is
+  /// claimed: who comes late finds nothing of it, and does not touch the job of a later one.
+  void claimAndRun(int part, int epoch) {
+    int before = static_cast<int>(static_cast<unsigned>(epoch) - 1);
+    if (!claims_[static_cast<size_t>(part)].epoch.compare_exchange_strong(before, epoch)) return;
     const int64_t b = job_.pieces * part / threads_ * job_.grain;
     const int64_t e = std::min(job_.pieces * (part + 1) / threads_ * job_.grain, job_.count);
     if (b < e) (*job_.fn)(b, e);
+    if (left_.fetch_sub(1) == 1 && callerSleeps_.load()) wakeAll(left_);
+  }
+  void waitForOthers() {
+    const auto done = [this] { return left_.load(std::memory_order_acquire) == 0; };
+    while (!spinUntil(done, kSpin)) {  // a worker lost its core in the middle of its part
+      if (!maySleep()) continue;
+      callerSleeps_ = true;
+      if (const int left = left_.load()) waitOn(left_, left);
+      callerSleeps_ = false;
+    }
   }
   void work(int part) {
     int seen = 0;
     for (;;) {
       const auto changed = [&] { return epoch_.load(std::memory_order_acquire) != seen; };
       while (!changed()) {
-        if (spinUntil(changed)) break;
-        if (running_.load(std::memory_order_relaxed)) {
-          std::this_thread::yield();
-          continue;
-        }
+        if (spinUntil(changed, running_.load(std::memory_order_relaxed) ? kSpinInRun : kSpin)) break;
         sleepers_.fetch_add(1);
         if (epoch_.load() == seen) waitOn(epoch_, seen);
         sleepers_.fetch_sub(1);
       }
       seen = epoch_.load(std::memory_order_acquire);
       if (stop_) return;
-      runPart(part);
-      left_.fetch_sub(1, std::memory_order_release);
+      claimAndRun(part, seen);
     }
   }
+
+  struct alignas(64) Claim {
+    std::atomic<int> epoch{0};  // the last region whose part was begun
+  };
 
   const int threads_;
   Job job_;
   bool inside_ = false;  // only the caller's thread opens regions
-  std::atomic<bool> stop_{false}, running_{false};
+  std::atomic<bool> stop_{false}, running_{false}, callerSleeps_{false};
   alignas(64) std::atomic<int> epoch_{0};
   alignas(64) std::atomic<int> left_{0};
   alignas(64) std::atomic<int> sleepers_{0};
+  std::vector<Claim> claims_;
   std::vector<std::thread> workers_;
 };
 #endif  // ETWGPU_CPU_THREADS
