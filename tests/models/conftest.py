@@ -16,7 +16,7 @@ WINDOW = 511  # positions of the evaluation build less one
 
 
 def pytest_configure():
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)  # suites run side by side: two threads would wait for each other's cores
 
 
 def small_llama(**changes):

@@ -144,7 +144,8 @@ def case(request, tmp_path_factory):
     return Case(request.param, tmp_path_factory.mktemp("hf") / request.param)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+# int4 is compared through the runtime below
+@pytest.mark.parametrize("scheme", ["f32", pytest.param("int4", marks=pytest.mark.full), "int4 affine"])
 def test_eager_equals_transformers(case, scheme):
     decoder = build(case.options(scheme), case.family).methods["forward"].module
     expected = case.expected(scheme)

@@ -56,6 +56,9 @@ def exact_embedding():
     return torch.from_numpy(dequantize(tensor.data, tensor.tensor_type))
 
 
+FIRST = next(iter(ANSWERS))
+
+
 def prompt_ids(tokenizer, text):
     messages = [{"role": "user", "content": text}]
     prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
@@ -66,7 +69,7 @@ def test_chat_template_gives_the_known_ids(tokenizer):
     assert prompt_ids(tokenizer, "What is the capital of France?") == FRANCE
 
 
-@pytest.mark.parametrize("question", ANSWERS)
+@pytest.mark.parametrize("question", [FIRST, *(pytest.param(q, marks=pytest.mark.full) for q in ANSWERS if q != FIRST)])
 def test_known_answers(smollm2, tokenizer, question):
     """With the embedding as it is in the file: int8 rows turn the near tie (0.01) after "Red" in the second answer."""
     built, decoder = smollm2
