@@ -17,7 +17,7 @@ struct PlanOptions {
   /// Bytes of a value at its upper bounds as the executor stores it.
   uint64_t (*bytes)(const Graph&, ValueId) = nullptr;
   /// By value: has memory of its own and needs none of the arenas. Empty: none.
-  std::vector<bool> elsewhere;
+  std::vector<bool> elsewhere = {};
 };
 
 struct Placement {
