@@ -20,7 +20,8 @@ const LEAST_TOKENS = 7;
 const WORK = path.join(ROOT, 'build/browser-tests');
 const MODELS = path.join(process.env.ETWGPU_CACHE ?? '', 'models');
 
-const runner = new Runner({ seconds: 600 });
+// software adapters take a second for a token, and full runs ask for hundreds
+const runner = new Runner({ seconds: FULL ? 2400 : 600 });
 const { test } = runner;
 const produced = {}; // ids that differ from eager's; decided at the end
 
