@@ -25,7 +25,7 @@ std::vector<StateLayout> GpuDelegate::states() const {
   std::vector<StateLayout> out;
   for (const ValueId id : plan_.states) {
     const Value& value = plan_.graph.value(id);
-    StateLayout& layout = out.emplace_back(StateLayout{value.name, dtypeOf(storageOf(id))});
+    StateLayout& layout = out.emplace_back(StateLayout{value.name, dtypeOf(storageOf(id)), {}});
     for (const ExprId dim : value.dims) layout.sizes.push_back(plan_.graph.exprs.bounds(dim).max);
   }
   return out;
