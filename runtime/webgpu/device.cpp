@@ -344,6 +344,9 @@ Device::~Device() {
 }
 
 void Device::destroy() {
+  // At once: calls that are under way see errors of their own before the device's callback comes.
+  state_->lost = true;
+  state_->lost_reason = "forced by a test";
 #ifndef __EMSCRIPTEN__
   if (wg::DeviceForceLoss) {
     wg::DeviceForceLoss(device_, WGPUDeviceLostReason_Unknown, toStringView("forced by a test"));
@@ -461,7 +464,7 @@ Task<Status> mapForReading(Device& device, WGPUBuffer buffer, uint64_t size) {
   co_return mapStatus(device, WGPUMapAsyncStatus(result.status), result.message);
 }
 
-Status readMapped(WGPUBuffer buffer, uint64_t offset, void* target, uint64_t size) {
+Status readMapped(const Device& device, WGPUBuffer buffer, uint64_t offset, void* target, uint64_t size) {
   if (size == 0) return {};
   const uint64_t whole = size / 4 * 4;
   uint8_t tail[4] = {};
@@ -476,6 +479,7 @@ Status readMapped(WGPUBuffer buffer, uint64_t offset, void* target, uint64_t siz
     std::memcpy(tail, words + (whole - start), 4);
     std::memcpy(static_cast<uint8_t*>(target) + whole, tail, size_t(size - whole));
   }
+  if (!ok) ETWGPU_TRY(device.status());
   return ok ? Status() : Status(Code::gpu_error, "reading a mapped buffer failed");
 }
 

@@ -117,7 +117,7 @@ Task<Status> mapForReading(Device& device, WGPUBuffer buffer, uint64_t size);
 /// is being mapped.
 Status mapStatus(const Device& device, WGPUMapAsyncStatus status, const std::string& message);
 /// Copies `size` bytes from `offset` (a multiple of 8) of a mapped buffer.
-Status readMapped(WGPUBuffer buffer, uint64_t offset, void* target, uint64_t size);
+Status readMapped(const Device& device, WGPUBuffer buffer, uint64_t offset, void* target, uint64_t size);
 
 #ifndef __EMSCRIPTEN__
 /// Runs due callbacks of the process's WebGPU instance.

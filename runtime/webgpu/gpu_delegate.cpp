@@ -500,12 +500,12 @@ Task<Status> GpuDelegate::readOutputs(std::span<DelegateArg> outputs, const Exec
     const Storage storage = r.storage;
     if (r.output < 0) {
       options.ids->resize(size_t(r.count));
-      status = readMapped(staging_.get(), r.offset, options.ids->data(), r.bytes);
+      status = readMapped(store_->device(), staging_.get(), r.offset, options.ids->data(), r.bytes);
     } else if (TensorView& tensor = outputs[size_t(r.output)].tensor; sameRepresentation(tensor.dtype, storage)) {
-      status = readMapped(staging_.get(), r.offset, tensor.data, r.bytes);
+      status = readMapped(store_->device(), staging_.get(), r.offset, tensor.data, r.bytes);
     } else {
       scratch_.resize(std::max(scratch_.size(), size_t(r.bytes)));
-      status = readMapped(staging_.get(), r.offset, scratch_.data(), r.bytes);
+      status = readMapped(store_->device(), staging_.get(), r.offset, scratch_.data(), r.bytes);
       toHost(storage, scratch_.data(), tensor.dtype, tensor.data, r.count);
     }
     if (!status.ok()) break;
@@ -521,7 +521,7 @@ Task<Status> GpuDelegate::readProfile() {
   if (timed == 0) co_return Status();
   ETWGPU_CO_TRY(co_await mapForReading(store_->device(), query_staging_.get(), 16 * timed));
   std::vector<uint64_t> times(2 * timed);
-  const Status status = readMapped(query_staging_.get(), 0, times.data(), 16 * timed);
+  const Status status = readMapped(store_->device(), query_staging_.get(), 0, times.data(), 16 * timed);
   wg::BufferUnmap(query_staging_.get());
   for (size_t i = 0; i < timed; ++i) {
     const PlannedDispatch& planned = plan_.dispatches[size_t(command_dispatch_[i])];

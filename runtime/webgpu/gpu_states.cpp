@@ -55,7 +55,7 @@ Task<Status> GpuDelegate::readStates(std::span<const StateRange> ranges, std::sp
   const WGPUCommandBuffer list = commands.get();
   wg::QueueSubmit(device.queue(), 1, &list);
   ETWGPU_CO_TRY(co_await mapForReading(device, staging_.get(), to.size()));
-  const Status status = readMapped(staging_.get(), 0, to.data(), to.size());
+  const Status status = readMapped(device, staging_.get(), 0, to.data(), to.size());
   wg::BufferUnmap(staging_.get());
   co_return status.ok() ? device.takeError() : status;
 }

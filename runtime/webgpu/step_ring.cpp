@@ -57,7 +57,7 @@ Task<Status> StepRing::read(Device& device, void* result, uint64_t bytes) {
   co_await awaiter;
   --in_flight_;
   ETWGPU_CO_TRY(mapStatus(device, slot->status, slot->message));
-  const Status status = readMapped(slot->staging.get(), 0, result, bytes);
+  const Status status = readMapped(device, slot->staging.get(), 0, result, bytes);
   wg::BufferUnmap(slot->staging.get());
   co_return status;
 }
