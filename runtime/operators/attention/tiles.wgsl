@@ -19,25 +19,14 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   let kv = wid.y;
   let batch = wid.z;
   let base = batch * params.k_b + kv * params.k_h;
-#if CACHED
-  let offset = u32(start[0]);
-#else
-  let offset = 0u;
-#endif
-  let query_first = offset + row0 / ${GROUP}u;
-  let query_last = offset + min(row0 + 31u, params.queries * ${GROUP}u - 1u) / ${GROUP}u;
-  var begin = 0u;
-#if CAUSAL
-  let end = min(query_last + 1u, params.keys);
-  if (params.window > 0u && query_first + 1u > params.window) { begin = (query_first + 1u - params.window) / 64u * 64u; }
-#else
-  let end = params.keys;
-#endif
+  let reach = reachOf(row0, 32u);
+  let offset = reach.offset;
+  let end = reach.end;
   var m = vec4f(kLowest);
   var l = vec4f();
   var o: array<vec4f, ${COLUMNS} * 4>;
 
-  for (var key0 = begin; key0 < end; key0 += 64u) {
+  for (var key0 = reach.begin; key0 < end; key0 += 64u) {
     var s0 = vec4f(); var s1 = vec4f(); var s2 = vec4f(); var s3 = vec4f();  // of row i: four keys
     for (var d0 = 0u; d0 < ${D}u; d0 += 16u) {
       workgroupBarrier();
@@ -45,17 +34,13 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
         let quarter = li % 4u;
         let g = li / 4u;
         let d4 = d0 / 4u + quarter;
-        let t = transpose(mat4x4f(loadQ(batch, kv, row0 + 4u * g, d4), loadQ(batch, kv, row0 + 4u * g + 1u, d4),
-                                  loadQ(batch, kv, row0 + 4u * g + 2u, d4), loadQ(batch, kv, row0 + 4u * g + 3u, d4)));
+        let t = transpose(loadRows(batch, kv, row0 + 4u * g, d4));
         for (var j = 0u; j < 4u; j++) { tile_q[(4u * quarter + j) * 8u + (g ^ (quarter * 2u))] = t[j]; }
       } else if (li >= 64u) {  // 16 groups of keys x 4 quarters
         let quarter = li % 4u;
         let g = (li - 64u) / 4u;
         let d4 = d0 / 4u + quarter;
-        let key = key0 + 4u * g;
-        let last = end - 1u;
-        let t = transpose(mat4x4f(loadK(base, min(key, last), d4), loadK(base, min(key + 1u, last), d4),
-                                  loadK(base, min(key + 2u, last), d4), loadK(base, min(key + 3u, last), d4)));
+        let t = transpose(loadKeys(base, key0 + 4u * g, end - 1u, d4));
         for (var j = 0u; j < 4u; j++) { tile_k[(4u * quarter + j) * 16u + (g ^ (quarter * 2u))] = t[j]; }
       }
       workgroupBarrier();

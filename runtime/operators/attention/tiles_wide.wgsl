@@ -19,20 +19,9 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   let kv = wid.y;
   let batch = wid.z;
   let base = batch * params.k_b + kv * params.k_h;
-#if CACHED
-  let offset = u32(start[0]);
-#else
-  let offset = 0u;
-#endif
-  let query_first = offset + row0 / ${GROUP}u;
-  let query_last = offset + min(row0 + 63u, params.queries * ${GROUP}u - 1u) / ${GROUP}u;
-  var begin = 0u;
-#if CAUSAL
-  let end = min(query_last + 1u, params.keys);
-  if (params.window > 0u && query_first + 1u > params.window) { begin = (query_first + 1u - params.window) / 64u * 64u; }
-#else
-  let end = params.keys;
-#endif
+  let reach = reachOf(row0, 64u);
+  let offset = reach.offset;
+  let end = reach.end;
   let last = end - 1u;
   let position = vec4u(offset) + (vec4u(row0 + 4u * tm) + vec4u(0u, 1u, 2u, 3u)) / vec4u(${GROUP}u);
   // What this invocation stages of q or k: four rows or keys, a quarter of the 16 elements.
@@ -45,18 +34,14 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   var o${c}_0 = vec4f(); var o${c}_1 = vec4f(); var o${c}_2 = vec4f(); var o${c}_3 = vec4f();
 #endfor
 
-  for (var key0 = begin; key0 < end; key0 += 64u) {
+  for (var key0 = reach.begin; key0 < end; key0 += 64u) {
     var s0 = vec4f(); var s1 = vec4f(); var s2 = vec4f(); var s3 = vec4f();
     var s4 = vec4f(); var s5 = vec4f(); var s6 = vec4f(); var s7 = vec4f();
     var next: mat4x4f;
     if (li < 64u) {
-      let r = row0 + 4u * g;
-      next = mat4x4f(loadQ(batch, kv, r, quarter), loadQ(batch, kv, r + 1u, quarter), loadQ(batch, kv, r + 2u, quarter),
-                     loadQ(batch, kv, r + 3u, quarter));
+      next = loadRows(batch, kv, row0 + 4u * g, quarter);
     } else {
-      let key = key0 + 4u * g;
-      next = mat4x4f(loadK(base, min(key, last), quarter), loadK(base, min(key + 1u, last), quarter),
-                     loadK(base, min(key + 2u, last), quarter), loadK(base, min(key + 3u, last), quarter));
+      next = loadKeys(base, key0 + 4u * g, last, quarter);
     }
     for (var step = 0u; step < ${STEPS}u; step++) {
       workgroupBarrier();
@@ -76,13 +61,9 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
       if (step + 1u < ${STEPS}u) {
         let d4 = (step + 1u) * 4u + quarter;
         if (li < 64u) {
-          let r = row0 + 4u * g;
-          next = mat4x4f(loadQ(batch, kv, r, d4), loadQ(batch, kv, r + 1u, d4), loadQ(batch, kv, r + 2u, d4),
-                         loadQ(batch, kv, r + 3u, d4));
+          next = loadRows(batch, kv, row0 + 4u * g, d4);
         } else {
-          let key = key0 + 4u * g;
-          next = mat4x4f(loadK(base, min(key, last), d4), loadK(base, min(key + 1u, last), d4),
-                         loadK(base, min(key + 2u, last), d4), loadK(base, min(key + 3u, last), d4));
+          next = loadKeys(base, key0 + 4u * g, last, d4);
         }
       }
 #for d 0 16
