@@ -59,7 +59,7 @@ class CpuDelegate final : public Delegate {
   std::vector<std::pair<DataSource*, ReadRequest>> takeReads() override;
   Task<Status> finishLoading() override { co_return prepare(); }
   Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
-                       const ExecuteOptions& options) override {
+                       ExecuteOptions options) override {
     co_return run(inputs, outputs, options);
   }
   std::vector<StateLayout> states() const override;

@@ -136,7 +136,7 @@ class Delegate {
   virtual Task<Status> finishLoading() = 0;
   /// inputs: the graph's inputs in order; outputs: the graph's outputs in order. One call at a time.
   virtual Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
-                               const ExecuteOptions& options) = 0;
+                               ExecuteOptions options) = 0;
   /// Rows of a call that this device computes fastest, without keeping it busy for long: the size of a prompt's parts.
   virtual int64_t preferredChunk() const { return 512; }
   /// How many steps may be in flight; 0: this delegate has none, and submitStep fails.

@@ -213,7 +213,7 @@ Sizes GpuDelegate::sizesOf(ValueId id) const {
 }
 
 Task<Status> GpuDelegate::execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
-                                  const ExecuteOptions& options) {
+                                  ExecuteOptions options) {
   Device& device = store_->device();
   ETWGPU_CO_TRY(device.takeError());
   if (stepsInFlight() > 0) co_return Status(Code::invalid_argument, "steps are in flight");

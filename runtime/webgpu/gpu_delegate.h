@@ -25,7 +25,7 @@ class GpuDelegate final : public Delegate {
   std::vector<std::pair<DataSource*, ReadRequest>> takeReads() override { return std::move(reads_.requests); }
   Task<Status> finishLoading() override;
   Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
-                       const ExecuteOptions& options) override;
+                       ExecuteOptions options) override;
   int64_t preferredChunk() const override;
   int maxSteps() const override;
   Status setSampling(const StepChoice& choice, std::span<const int32_t> history) override;

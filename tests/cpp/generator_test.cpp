@@ -23,8 +23,7 @@ class FakeDelegate final : public Delegate {
   const Graph& graph() const override { return b_.graph; }
   std::vector<std::pair<DataSource*, ReadRequest>> takeReads() override { return {}; }
   Task<Status> finishLoading() override { co_return Status(); }
-  Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg>,
-                       const ExecuteOptions& options) override {
+  Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg>, ExecuteOptions options) override {
     const int64_t* ids = inputs[0].tensor.as<const int64_t>();
     const int64_t n = inputs[0].tensor.sizes[1];
     calls.push_back({std::vector<int32_t>(ids, ids + n), *inputs[1].tensor.as<const int64_t>(), true});

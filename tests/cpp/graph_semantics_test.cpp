@@ -66,8 +66,7 @@ Result<std::vector<float>> runOnCpu(const GraphBuilder& b, const std::vector<Cal
       memory.emplace_back(b.graph.maxBytes(o.value));
       outputs.push_back({TensorView{b.graph.value(o.value).dtype, {}, memory.back().data(), {}, nullptr}, false, 0});
     }
-    const ExecuteOptions defaults;  // the task refers to it
-    Task<Status> run = delegate->execute(inputs, outputs, defaults);
+    Task<Status> run = delegate->execute(inputs, outputs, {});
     run.start();
     ETWGPU_TRY(run.take());
     for (const DelegateArg& o : outputs) {

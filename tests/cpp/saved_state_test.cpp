@@ -36,8 +36,7 @@ class MemoryDelegate final : public Delegate {
   const Graph& graph() const override { return b_.graph; }
   std::vector<std::pair<DataSource*, ReadRequest>> takeReads() override { return {}; }
   Task<Status> finishLoading() override { co_return Status(); }
-  Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg>,
-                       const ExecuteOptions& options) override {
+  Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg>, ExecuteOptions options) override {
     const int64_t n = inputs[0].tensor.sizes[1], start = *inputs[1].tensor.as<const int64_t>();
     for (int64_t i = 0; i < n; ++i) {
       for (int64_t h = 0; h < kHeads; ++h) {
