@@ -6,6 +6,7 @@ import { engines } from '../model/engine.js';
 import { bytes } from '../model/format.js';
 import { filesOfDrop, filesOfInput, ImportError, importModel, removeOwn, type PickedFile } from '../model/own.js';
 import { ModelStrip, modelNews } from '../model/panel.js';
+import { useDrop } from '../shell/controls.js';
 import { Icon } from '../shell/icons.js';
 
 function presence(model: ModelEntry): string {
@@ -132,17 +133,7 @@ async function take(files: PickedFile[]): Promise<void> {
 
 function Import() {
   const input = useRef<HTMLInputElement>(null);
-  const [over, setOver] = useState(false);
-  useEffect(() => {
-    const onDrag = (event: DragEvent) => {
-      event.preventDefault();
-      setOver(event.type === 'dragover');
-      if (event.type === 'drop') void filesOfDrop(event.dataTransfer).then(take);
-    };
-    const types = ['dragover', 'dragleave', 'drop'] as const;
-    for (const type of types) addEventListener(type, onDrag);
-    return () => types.forEach((type) => removeEventListener(type, onDrag));
-  }, []);
+  const over = useDrop((transfer) => void filesOfDrop(transfer).then(take));
   return (
     <section class={`card import ${over ? 'over' : ''}`} aria-label="Your own model">
       <div>

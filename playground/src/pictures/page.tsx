@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { device, where } from '../model/engine.js';
 import { milliseconds } from '../model/format.js';
 import { ModelCard, ModelStrip, modelNews, ProblemView } from '../model/panel.js';
-import { Dialog } from '../shell/controls.js';
+import { Dialog, useDrop } from '../shell/controls.js';
 import { Icon } from '../shell/icons.js';
 import * as state from './state.js';
 
@@ -34,21 +34,11 @@ function Camera({ source }: { source: MediaStream }) {
 
 function Drop() {
   const file = useRef<HTMLInputElement>(null);
-  const [over, setOver] = useState(false);
+  const over = useDrop((transfer) => void state.open(transfer?.files[0]));
   useEffect(() => {
-    const onDrag = (event: DragEvent) => {
-      event.preventDefault();
-      setOver(event.type === 'dragover');
-      if (event.type === 'drop') void state.open(event.dataTransfer?.files[0]);
-    };
     const onPaste = (event: ClipboardEvent) => void state.open(event.clipboardData?.files[0]);
-    const types = ['dragover', 'dragleave', 'drop'] as const;
-    for (const type of types) addEventListener(type, onDrag);
     addEventListener('paste', onPaste);
-    return () => {
-      for (const type of types) removeEventListener(type, onDrag);
-      removeEventListener('paste', onPaste);
-    };
+    return () => removeEventListener('paste', onPaste);
   }, []);
   const choose = () => file.current?.click();
   return (

@@ -3,6 +3,22 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { Icon, type IconName } from './icons.js';
 
+/** The whole page takes what is dropped on it; `onDrop` stays the first one. Returns whether something is held over it. */
+export function useDrop(onDrop: (transfer: DataTransfer | null) => void): boolean {
+  const [over, setOver] = useState(false);
+  useEffect(() => {
+    const onDrag = (event: DragEvent) => {
+      event.preventDefault();
+      setOver(event.type === 'dragover');
+      if (event.type === 'drop') onDrop(event.dataTransfer);
+    };
+    const types = ['dragover', 'dragleave', 'drop'] as const;
+    for (const type of types) addEventListener(type, onDrag);
+    return () => types.forEach((type) => removeEventListener(type, onDrag));
+  }, []);
+  return over;
+}
+
 interface IconButtonProps {
   icon: IconName;
   /** What it does, in words: for screen readers and as a tooltip. */
