@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parent
-VALID = Path(os.environ.get("ETWGPU_CACHE", TOOLS.parent / "build")) / "valid-wgsl.txt"  # a digest a line
+# A digest a line. install-tint.sh, whose `tint` on the path is a script, begins with an empty folder for another tint.
+VALID = Path(os.environ.get("ETWGPU_CACHE", TOOLS.parent / "build")) / "tint" / "valid-wgsl.txt"
 
 
 def validate(path: Path) -> str:
@@ -26,7 +27,7 @@ def validate(path: Path) -> str:
 
 
 def digests(paths: list[Path]) -> dict[Path, str]:
-    """One for each file, of its text and of the tint that judges it."""
+    """One for each file, of its text and of the tint on the path."""
     tint = hashlib.sha256(Path(shutil.which("tint") or "tint").read_bytes())
     found = {}
     for path in paths:
