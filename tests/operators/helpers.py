@@ -15,6 +15,7 @@ from executorch_webgpu.lowering import reference
 from executorch_webgpu.partitioner import WebGPUPartitioner
 from executorch_webgpu.quantization import QuantizedEmbedding, QuantizedLinear
 from executorch_webgpu.runtime import load
+from export.helpers import Function
 from export.make_fixtures import lower
 from program_cache import cached
 from torch import nn
@@ -61,15 +62,6 @@ HALF = [Run(precision="f16")]
 WIDE = [Run(wide=True), Run(precision="f16", wide=True)]
 # Where kernels do not depend on the tier.
 EVERYWHERE = [Run(), *CPU, *WITHOUT_PASSES]
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args):
-        return self.function(*args)
 
 
 def as_list(y):

@@ -106,8 +106,7 @@ def test_another_precision_is_refused(folders):
         TextGenerator(folders[0], "webgpu", precision="f16") as half,
         TextGenerator(folders[0], "webgpu") as single,
     ):
-        if not half.session.capabilities["f16"]:
-            pytest.skip("no shader-f16 here")
+        assert half.session.capabilities["f16"], "the adapter has no shader-f16"
         half.generate(FIRST, max_tokens=2)
         single.generate(FIRST, max_tokens=2)
         saved = half.save_state()
