@@ -90,20 +90,21 @@ SUITES = [
         [sys.executable, "-m", "pytest", "tests", "-q", "--junitxml={report}"],
         from_xml,
         needs="tests/**/test_*.py",
-        minutes=40,
+        minutes=120 if FULL else 40,
     ),
     Suite(
         "browser",
         ["node", "tests/browser/run.mjs"],
         from_json_line,
         needs="tests/browser/run.mjs",
-        minutes=90 if FULL else 40,
+        minutes=120 if FULL else 40,
     ),
     Suite(
         "consumers",
         ["node", "tests/consumers/run.mjs"],
         from_json_line,
         needs="tests/consumers/run.mjs",
+        minutes=40,
         full=True,
     ),
     Suite("package", ["node", "tests/browser/package.mjs"], from_json_line, needs="tests/browser/package.mjs"),
@@ -119,6 +120,7 @@ SUITES = [
         ["build/native-asan/etwgpu_tests", "--gtest_output=xml:{report}"],
         from_xml,
         needs="tests/cpp/**/*_test.cpp",
+        minutes=90,
         full=True,
     ),
     Suite("lint", [sys.executable, "tools/lint.py"], from_json_line),
@@ -129,7 +131,7 @@ SUITES = [
         ["build/native/etwgpu_tests", "--gtest_output=xml:{report}"],
         from_xml,
         needs="tests/cpp/**/*_test.cpp",
-        minutes=40,  # compiles every WGSL variant for the software GPU, unless Mesa has them in its cache
+        minutes=90 if FULL else 40,  # compiles every WGSL variant for the software GPU, unless Mesa has them in its cache
     ),
     Suite(
         "web",
