@@ -1,7 +1,7 @@
 // One page load measures configurations of one model: llm.html?model=/models/NAME/&only=f16,f32. See README.md.
 import { configurations } from './configurations.js';
 import { byKernel, table, traceEvents } from './profile.js';
-import { measureDecode, measurePrefill } from './protocol.js';
+import { measureAbort, measureDecode, measurePrefill } from './protocol.js';
 
 const query = new URLSearchParams(location.search);
 const list = (name, fallback) => (query.get(name) ?? fallback).split(',').filter(Boolean);
@@ -18,11 +18,20 @@ const options = {
 };
 const contexts = list('contexts', '128,512,2048,8192').map(Number);
 const decodeOnly = list('cliff', '').map(Number);
+const aborted = list('abort', '').map(Number);
 // What the machine could do: `bandwidth` in GB/s and `tflops`; the floors of a profile are computed of them.
 const peak = query.has('bandwidth') && {
   bytesPerSecond: 1e9 * number('bandwidth'),
   flops: 1e12 * number('tflops', Infinity),
 };
+
+// Tasks of the page's own thread that take over 50 ms, in milliseconds.
+const longTasks = [];
+if (globalThis.PerformanceObserver?.supportedEntryTypes.includes('longtask')) {
+  new PerformanceObserver((entries) => {
+    for (const { duration } of entries.getEntries()) longTasks.push(Math.round(duration));
+  }).observe({ type: 'longtask' });
+}
 
 const log = (line) => {
   document.getElementById('log').textContent += line + '\n';
@@ -55,7 +64,14 @@ async function measureConfiguration(configuration, report) {
     add(await measureDecode(session, context, protocol));
   }
   for (const context of decodeOnly) add(await measureDecode(session, context, protocol));
+  for (const context of aborted) {
+    const row = await measureAbort(session, context, protocol);
+    result.aborts = [...(result.aborts ?? []), row];
+    log(`ABORT ${JSON.stringify({ configuration: configuration.name, ...row })}`);
+  }
   result.memory = await session.memory?.();
+  result.longTasks = longTasks.splice(0);
+  log(`LONGTASKS ${configuration.name} ${JSON.stringify(result.longTasks)}`);
   if (query.has('profile') && session.profile) {
     for (const context of list('profile', '').map(Number)) {
       const profiles = await session.profile(context);

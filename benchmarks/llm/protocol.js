@@ -83,3 +83,32 @@ export async function measureDecode(session, context, options) {
   }, options);
   return { kind: 'decode', context, ids, slowestGapMs: Math.max(...gaps), ...summary(rates) };
 }
+
+/**
+ * Milliseconds from `abort()` to the end of the call, while a prompt of `context` tokens is run: at tenths of the time that it
+ * takes. The session answers the next prompt afterwards.
+ */
+export async function measureAbort(session, context, { vocabulary }) {
+  const prefill = async (round, signal) => {
+    const began = performance.now();
+    await session.generate(promptOf(context, vocabulary, round), 1, () => {}, signal).catch((error) => {
+      if (error.name !== 'AbortError') throw error;
+    });
+    return performance.now() - began;
+  };
+  for (let i = 0; i < 3; ++i) await prefill(2000 + i);
+  const whole = await prefill(2003);
+  const waits = [];
+  for (let tenth = 1; tenth < 10; ++tenth) {
+    const controller = new AbortController();
+    let aborted;
+    setTimeout(() => {
+      aborted = performance.now();
+      controller.abort();
+    }, (whole * tenth) / 10);
+    await prefill(2003 + tenth, controller.signal);
+    if (aborted !== undefined) waits.push(performance.now() - aborted);
+  }
+  await prefill(2100);
+  return { kind: 'abort', context, wholeMs: whole, slowestMs: Math.max(...waits), waits };
+}

@@ -14,8 +14,8 @@ export async function load({ model, device, precision, tier, defaultLimits, acti
   });
   if (session.device !== device) throw new Error(`asked for ${device}, got ${session.device}`);
   const vocabulary = session.info.methods.find(({ name }) => name === 'get_vocab_size').values[0];
-  const generate = (ids, count, onToken) =>
-    session.generate({ tokenIds: ids }, { maxTokens: count, onToken: ({ id }) => onToken(id) });
+  const generate = (ids, count, onToken, signal) =>
+    session.generate({ tokenIds: ids }, { maxTokens: count, signal, onToken: ({ id }) => onToken(id) });
   return {
     vocabulary,
     generate,
