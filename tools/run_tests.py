@@ -131,7 +131,8 @@ SUITES = [
         ["build/native/etwgpu_tests", "--gtest_output=xml:{report}"],
         from_xml,
         needs="tests/cpp/**/*_test.cpp",
-        minutes=90 if FULL else 40,  # compiles every WGSL variant for the software GPU, unless Mesa has them in its cache
+        # compiles every WGSL variant for the software GPU, unless Mesa has them in its cache
+        minutes=90 if FULL else 40,
     ),
     Suite(
         "web",

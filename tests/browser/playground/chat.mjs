@@ -60,9 +60,7 @@ async function conversations(visitor, test) {
   await test('retry gives another answer in its place', async () => {
     await visitor.limit(16);
     const before = await visitor.answers();
-    await visitor.click('button', 'Try again, for a different answer');
-    await visitor.raw.waitForSelector('#stop');
-    await visitor.answered();
+    await visitor.asking(() => visitor.click('button', 'Try again, for a different answer'));
     const after = await visitor.answers();
     assert(after.length === before.length && after[0] === before[0], `${before.length} answers became ${after.length}`);
     assert(after[1] !== before[1] && after[1].length > 0, `the answer is still "${after[1]}"`);
@@ -72,9 +70,7 @@ async function conversations(visitor, test) {
     const editor = visitor.raw.locator('.editor textarea');
     assert((await editor.inputValue()) === QUESTION, `the editor has "${await editor.inputValue()}"`);
     await editor.fill('What is the capital of Italy?');
-    await editor.press('Enter');
-    await visitor.raw.waitForSelector('#stop');
-    await visitor.answered();
+    await visitor.asking(() => editor.press('Enter'));
     const answers = await visitor.answers();
     assert(answers.length === 1 && /Ital/.test(answers[0]), `answers: ${JSON.stringify(answers)}`);
   });

@@ -37,6 +37,23 @@ export class Visitor {
   text = (selector) => this.raw.locator(selector).last().innerText();
   /** Waits until no answer is under way. */
   answered = () => this.raw.waitForSelector('#send');
+  /** Does what begins an answer, and waits for its end. A short one may be over before anybody polls for `#stop`. */
+  async asking(action) {
+    const begun = this.raw.evaluate(
+      () =>
+        new Promise((resolve) => {
+          const observer = new MutationObserver(() => {
+            if (!document.querySelector('#stop')) return;
+            observer.disconnect();
+            resolve();
+          });
+          observer.observe(document.body, { childList: true, subtree: true });
+        }),
+    );
+    await action();
+    await begun;
+    await this.answered();
+  }
   answers = () => this.raw.locator('.message.assistant .prose').allInnerTexts();
   /** Polls: the page's policy forbids what `waitForFunction` does. */
   async until(condition) {
