@@ -61,6 +61,8 @@ const models = {
 
 const sessions = {};
 const gone = [];
+const violations = [];
+addEventListener('securitypolicyviolation', ({ effectiveDirective }) => violations.push(effectiveDirective));
 
 async function pictureOf(kind, url) {
   const blob = await (await fetch(url)).blob();
@@ -136,6 +138,25 @@ window.tests = {
     return output.shape;
   },
   loseDevice: ({ key }) => sessions[key].loseDevice(),
+  /** What all workers with saboteur.js do to themselves. */
+  sabotage({ deed }) {
+    const channel = new BroadcastChannel('saboteur');
+    channel.postMessage(deed);
+    channel.close();
+  },
+  /** What the page's security policy makes of `eval`; later, since what a test's driver itself calls may evaluate. */
+  evaluates: () =>
+    new Promise((resolve) =>
+      setTimeout(() => {
+        try {
+          resolve((0, eval)('"evaluated"'));
+        } catch (error) {
+          resolve(error.name);
+        }
+      }),
+    ),
+  /** What the policy has refused. */
+  violations: () => violations,
   /** A device of the page's own. */
   async ownDevice({ url }) {
     const adapter = await navigator.gpu.requestAdapter();

@@ -5,6 +5,7 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, statSync } from 'node:fs';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { launch } from '../../tools/browser/launch.mjs';
 import { serve } from '../../tools/serve.mjs';
@@ -35,19 +36,20 @@ const FULL = process.env.ETWGPU_TEST_FULL === '1';
 const runner = new Runner({ seconds: 240 });
 const { test } = runner;
 
-/** A browser, a server that can be made to fail, and a page with package.js. */
-async function withPage(browserName, serverOptions, body) {
-  const server = await serve({
-    mounts: { '/': HERE, '/web/': path.join(ROOT, 'web/dist'), '/models/': MODELS, '/pictures/': PICTURES },
-    isolation: false,
-    ...serverOptions,
-  });
+const MOUNTS = { '/': HERE, '/web/': path.join(ROOT, 'web/dist'), '/models/': MODELS, '/pictures/': PICTURES };
+
+/** A browser, a server that can be made to fail, and a page with package.js. `launchOptions` as for `launch`. */
+async function withPage(browserName, launchOptions, body) {
+  const server = await serve({ mounts: MOUNTS, isolation: false });
   let browser;
   try {
-    browser = await launch(browserName, runner.log);
-    const open = async (how) => {
-      const page = await browser.open(`${server.url}package.html`, how);
-      await page.raw.waitForFunction('window.packageReady', { timeout: 30_000 });
+    browser = await launch(browserName, runner.log, launchOptions);
+    const open = async (how, url = server.url) => {
+      const page = await browser.open(`${url}package.html`, how);
+      // not by waitForFunction, which a strict policy forbids
+      for (const end = Date.now() + 30_000; !(await page.evaluate(() => window.packageReady)); await sleep(20)) {
+        assert(Date.now() < end, 'package.js was not loaded');
+      }
       page.do = async (what, argument = {}) => {
         const { ok, error } = await page.evaluate(([w, a]) => window.tests.attempt(w, a), [what, argument]);
         if (error) throw Object.assign(new Error(`${error.class} (${error.code}): ${error.message}`), error);
@@ -188,22 +190,42 @@ async function bareProgram({ page, asked }, label, { clear }) {
   });
 }
 
-async function fullDisk({ page, server }, label, { same, clear }) {
-  await test(`${label}: without room the model is loaded all the same, and says so`, async () => {
+const SPARE = 12e6; // less than the program
+
+/**
+ * `limit(bytes)` is what this origin may keep from now on; without an argument, as before. `foretold`: the browser's own
+ * estimate says so, which is asked first; else writing finds it out.
+ */
+async function fullDisk({ page }, label, { same, clear }, limit, foretold) {
+  const how = foretold ? 'as the browser foretells' : 'as writing finds out';
+  await test(`${label}: without room, ${how}, the model is loaded all the same, and says so`, async () => {
     await clear();
-    const session = await page.raw.context().newCDPSession(page.raw);
-    await session.send('Storage.overrideQuotaForOrigin', { origin: new URL(server.url).origin, quotaSize: 12e6 });
-    const loaded = await page.do('once', wasm);
+    await limit(SPARE);
+    const debug = foretold ? {} : { instrument: url(page, '/saboteur.js?no-estimate') };
+    const loaded = await page.do('once', { ...wasm, debug });
     same(loaded);
-    assert(loaded.info.cache.state === 'off' && /no room/.test(loaded.info.cache.reason), loaded.info.cache);
+    const { state, reason } = loaded.info.cache;
+    assert(state === 'off' && /no room/.test(reason) && /it needs/.test(reason) === foretold, loaded.info.cache);
     assert(
       (await page.do('cacheList')).list.every((m) => m.bytes < 1e6),
       'a part was left behind',
     );
-    await session.send('Storage.overrideQuotaForOrigin', { origin: new URL(server.url).origin });
-    return loaded.info.cache.reason;
+    await limit();
+    return reason;
   });
 }
+
+const url = (page, file) => new URL(file, page.raw.url()).href;
+
+/** What Chromium lets a test say. */
+async function chromiumLimit({ page, server }) {
+  const session = await page.raw.context().newCDPSession(page.raw);
+  const { origin } = new URL(server.url);
+  return (quotaSize) => session.send('Storage.overrideQuotaForOrigin', { origin, ...(quotaSize && { quotaSize }) });
+}
+
+/** Firefox has to be started with its quota; the least of an origin is 10 MB. */
+const FIREFOX_QUOTA = { prefs: { 'dom.quotaManager.temporaryStorage.fixedLimit': Math.floor(SPARE / 1024) } };
 
 async function sources({ page, asked }, label, { same, clear }) {
   for (const kind of ['blob', 'file', 'stream', 'fileHandle', 'directoryHandle', 'files', 'programAmongFiles']) {
@@ -231,29 +253,47 @@ async function sources({ page, asked }, label, { same, clear }) {
 }
 
 async function failingWorkers({ page }, label) {
+  const load = { ...wasm, debug: { instrument: url(page, '/saboteur.js') } };
+  /** Twenty runs under way, and what `deed` makes of them. */
+  const during = async (key, deed) => {
+    const calls = Promise.allSettled(Array.from({ length: 20 }, () => page.do('run', { key })));
+    await page.do('sabotage', { deed });
+    return (await calls).filter((c) => c.status === 'rejected').map((c) => c.reason);
+  };
   await test(`${label}: a worker that the browser ends fails all calls, and the session can be reloaded`, async () => {
-    await page.do('open', { key: 'dying', ...wasm });
-    const [worker] = page.raw.workers();
-    // no event tells of this, as when the browser is out of memory
-    const calls = Promise.allSettled(Array.from({ length: 20 }, () => page.do('run', { key: 'dying' })));
-    void worker.evaluate(() => self.close()).catch(() => undefined);
-    const failed = (await calls).filter((c) => c.status === 'rejected').map((c) => c.reason.class);
-    assert(failed.length > 0 && failed.every((name) => name === 'WorkerDiedError'), failed);
+    await page.do('open', { key: 'dying', ...load });
+    const failed = await during('dying', 'close');
+    assert(failed.length > 0 && failed.every((e) => e.class === 'WorkerDiedError'), failed);
     assert((await page.fails('run', { key: 'dying' })).class === 'WorkerDiedError', 'a later call');
     assert((await page.do('reload', { key: 'dying' })).cache.state === 'hit', 'downloaded again');
     assert(JSON.stringify(await page.do('run', { key: 'dying' })) === '[1,1000]', 'runs again');
     await page.do('close', { key: 'dying' });
   });
   await test(`${label}: an error that nobody catches in the worker fails all calls`, async () => {
-    await page.do('open', { key: 'broken', ...wasm });
-    const calls = Promise.allSettled(Array.from({ length: 20 }, () => page.do('run', { key: 'broken' })));
-    const crash = () =>
-      setTimeout(() => {
-        throw new Error('boom');
-      });
-    await page.raw.workers()[0].evaluate(crash);
-    const failed = (await calls).filter((c) => c.status === 'rejected').map((c) => c.reason);
+    await page.do('open', { key: 'broken', ...load });
+    const failed = await during('broken', 'throw');
     assert(failed.length > 0 && failed.every((e) => e.class === 'WorkerDiedError' && /boom/.test(e.message)), failed);
+  });
+}
+
+const CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'";
+
+/** A host that forbids `eval`, inline scripts and everything of elsewhere, and isolates its pages. */
+async function strictPolicy({ open }, label, loads) {
+  await test(`${label}: under a strict policy, isolated, with threads`, async () => {
+    const strict = await serve({ mounts: MOUNTS, isolation: true, headers: { 'Content-Security-Policy': CSP } });
+    const page = await open({}, strict.url);
+    try {
+      assert((await page.do('evaluates')) === 'EvalError', 'the policy is not in force');
+      const { info } = await page.do('once', { ...wasm, threads: 2 });
+      assert(info.path === 'wasm-threads' && info.reasons.length === 1, info);
+      for (const load of loads) await page.do('once', load);
+      const violations = await page.do('violations');
+      assert(violations.join() === 'script-src', violations); // that of the first line
+    } finally {
+      await page.close();
+      await strict.close();
+    }
   });
 }
 
@@ -394,27 +434,29 @@ async function firefox({ page, asked }) {
   });
 }
 
-const CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'";
-
 await (async () => {
   await withPage('chromium', {}, async (s) => {
     const helpers = await caching(s, 'chromium');
     await bareProgram(s, 'chromium', helpers);
-    await fullDisk(s, 'chromium', helpers);
+    await fullDisk(s, 'chromium', helpers, await chromiumLimit(s), false); // its estimate does not tell
     await sources(s, 'chromium', helpers);
     await failingWorkers(s, 'chromium');
+    await strictPolicy(s, 'chromium', [{ modelUrl: LLM, device: 'wasm' }]);
     await images(s, 'chromium');
     await talking(s, 'chromium');
     await quietThread(s, 'chromium');
   });
-  await withPage('chromium', { isolation: true, headers: { 'Content-Security-Policy': CSP } }, async ({ page }) => {
-    await test('chromium: under a strict policy, isolated, with threads', async () => {
-      const { info } = await page.do('once', { ...wasm, threads: 2 });
-      assert(info.path === 'wasm-threads' && info.reasons.length === 1, info);
-    });
+  await withPage('firefox', {}, async (s) => {
+    await firefox(s);
+    await failingWorkers(s, 'firefox');
+    await strictPolicy(s, 'firefox', [{ modelUrl: FOLDER, device: 'webgpu' }]);
   });
-  await withPage('firefox', {}, firefox);
   if (!FULL) return;
+  await withPage('firefox', FIREFOX_QUOTA, async (s) => {
+    const clear = () => s.page.do('cacheClear');
+    const helpers = { same: await sameAs(s.page, wasm), clear };
+    for (const foretold of [true, false]) await fullDisk(s, 'firefox', helpers, () => undefined, foretold);
+  });
   for (const browserName of ['chromium', 'firefox']) {
     await withPage(browserName, {}, async (s) => {
       const helpers = await caching(s, `${browserName}, SmolLM2`, LLM);

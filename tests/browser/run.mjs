@@ -54,6 +54,11 @@ class Setting {
   async load(key, options) {
     return unwrap(await this.call('load', { key, ...options }));
   }
+  /** Loads it if no test before has left it loaded, as where a test runs alone. */
+  async loaded(key, options) {
+    const { error } = await this.call('memory', { key });
+    if (error) await this.load(key, options);
+  }
 }
 
 /** Greedy ids of the first `prompts` prompts against eager's, and what the page heard on the way. */
@@ -240,6 +245,7 @@ async function classifies(s, label, loadOptions, many = true) {
 
 async function disposes(s, label) {
   await test(`${label}: what is disposed of says so`, async () => {
+    await s.loaded('cnn', { modelUrl: classifier, device: 'wasm' });
     await s.call('dispose', { key: 'cnn' });
     const gone = await s.call('memory', { key: 'cnn' });
     assert(gone.error?.class === 'DisposedError', JSON.stringify(gone));
@@ -317,9 +323,10 @@ async function failures(s, label) {
   }
 }
 
-/** After classifies(), in Chromium. */
+/** In Chromium, on WebGPU. */
 async function gpuCrash(s, label, expected) {
   await test(`${label}: after a crash of the GPU process the session says so, and can be reloaded`, async () => {
+    await s.loaded('cnn', { modelUrl: classifier, device: 'webgpu' });
     const session = await s.page.raw.context().browser().newBrowserCDPSession();
     const gpuProcess = async () => {
       const { processInfo } = await session.send('SystemInfo.getProcessInfo');

@@ -1,10 +1,15 @@
-"""What the README and the other pages tell to do works: Python and shell are run, TypeScript is type-checked."""
+"""What the README and the other pages tell to do works: Python and shell are run, TypeScript is type-checked.
+
+tests/consumers runs the samples in other languages, in a browser, out of the packed package.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +18,9 @@ import pytest
 from executorch_webgpu import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "web/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LISTED = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+PAGES = [ROOT / name for name in LISTED.split()]
+SHIMS = ROOT / "tests/consumers/samples/shims.d.ts"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -78,6 +85,8 @@ def test_other_commands_exist():
             assert words[0] in targets, words
         elif program == ".":
             assert (ROOT / words[0]).is_file()
+        elif program == "npm":
+            assert words == ["install", "executorch-webgpu"]  # by it tests/consumers installs the packed package
         else:
             assert program in ("executorch-webgpu", "pip"), program
     for page in PAGES:
@@ -94,16 +103,51 @@ def test_links_and_paths():
             assert (ROOT / path).exists(), (page.name, path)
 
 
-@pytest.mark.parametrize("page", ["README.md", "web/README.md"])
-def test_typescript(tmp_path, page):
+def test_every_block_has_a_runner():
+    """Python and shell here; tests/consumers/samples.mjs ends with an error for a block that it does not know."""
+    assert [page.name for page in PAGES if blocks(page, "python")] == ["README.md"]
+    done = subprocess.run(["node", ROOT / "tests/consumers/samples.mjs"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.full
+def test_install_command(tmp_path):
+    """The package as the README installs it has its command and its native module."""
+    (words,) = [words for words in commands() if words[0] == "pip"]
+    command = [sys.executable, "-m", *words, "--quiet", "--target", tmp_path]
+    subprocess.run(command, cwd=ROOT, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    program = "import executorch_webgpu.runtime as r; print(r.__file__)"
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.startswith(str(tmp_path))
+    shown = subprocess.run(
+        [tmp_path / "bin/executorch-webgpu", "--help"], env=environment, capture_output=True, text=True
+    )
+    assert shown.returncode == 0 and "export" in shown.stdout, shown.stderr
+
+
+@pytest.mark.full
+def test_demo():
+    """What `make demo` does once all is built: it asks on WebGPU and on the CPU."""
+    done = subprocess.run([ROOT / "tools/demo.sh"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((ROOT / "build/demo/report.json").read_text())
+    answers = {answer["device"]: answer["text"] for answer in report["devices"]}
+    assert set(answers) == {"webgpu", "wasm"} and all("Paris" in text for text in answers.values()), answers
+
+
+def test_typescript(tmp_path):
+    """All blocks together, each a module; those for service workers, of other types, are left to tests/consumers."""
     if not (ROOT / "web/dist/index.d.ts").exists() or not (ROOT / "node_modules/.bin/tsc").exists():
         pytest.skip("web/dist is not built")
-    code = "\n".join(blocks(ROOT / page, "ts"))
-    assert "import" in code
-    (tmp_path / "block.ts").write_text(f"declare const pixels: Float32Array;\n{code}\nexport {{}};\n")
+    code = [block for page in PAGES for block in blocks(page, "ts") if '"webworker"' not in block]
+    assert len(code) > 10
+    for i, block in enumerate(code):
+        (tmp_path / f"block{i}.ts").write_text(f"{block}\nexport {{}};\n")
+    shutil.copy(SHIMS, tmp_path)
     (tmp_path / "node_modules").symlink_to(ROOT / "node_modules")
     options = "--noEmit --strict --skipLibCheck --target es2022 --module esnext --moduleResolution bundler"
-    libraries = ["--lib", "es2023,dom,dom.iterable,dom.asynciterable"]
-    command = [ROOT / "node_modules/.bin/tsc", *options.split(), *libraries, "block.ts"]
+    libraries = ["--lib", "es2023,dom,dom.iterable,dom.asynciterable,esnext.disposable"]
+    command = [ROOT / "node_modules/.bin/tsc", *options.split(), *libraries, *sorted(tmp_path.glob("*.ts"))]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

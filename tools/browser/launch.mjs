@@ -9,11 +9,12 @@ import path from 'node:path';
 
 const GPU = existsSync('/dev/dri') || existsSync('/dev/nvidia0');
 
-const CHROMIUM_FLAGS = [
+const chromiumFlags = (gpu) => [
   '--no-sandbox',
-  '--enable-unsafe-webgpu',
-  '--enable-webgpu-developer-features',
-  ...(GPU ? ['--enable-features=Vulkan'] : ['--use-webgpu-adapter=swiftshader']),
+  // without these Chromium has no adapter on a machine without a GPU
+  ...(gpu ? ['--enable-unsafe-webgpu', '--enable-webgpu-developer-features'] : []),
+  ...(gpu && !GPU ? ['--use-webgpu-adapter=swiftshader'] : []),
+  ...(gpu && GPU ? ['--enable-features=Vulkan'] : []),
   '--no-first-run',
   '--use-fake-device-for-media-stream',
   '--disable-quic',
@@ -36,10 +37,11 @@ const FIREFOX_PREFS = {
   'toolkit.telemetry.enabled': false,
 };
 
-async function launchChromium(onConsole) {
+async function launchChromium(onConsole, { gpu = true }) {
   const { chromium } = await import('playwright-core');
   if (!process.env.CHROMIUM) throw new Error('CHROMIUM is not set: source tools/env.sh');
-  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args: CHROMIUM_FLAGS });
+  const args = chromiumFlags(gpu);
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args });
   return {
     name: 'chromium',
     version: browser.version(),
@@ -65,7 +67,7 @@ async function launchChromium(onConsole) {
   };
 }
 
-async function launchFirefox(onConsole) {
+async function launchFirefox(onConsole, { prefs = {} }) {
   const { default: puppeteer } = await import('puppeteer-core');
   if (!process.env.FIREFOX) throw new Error('FIREFOX is not set: source tools/env.sh');
   const profile = mkdtempSync(path.join(os.tmpdir(), 'etwgpu-firefox-'));
@@ -74,7 +76,7 @@ async function launchFirefox(onConsole) {
     executablePath: process.env.FIREFOX,
     headless: true,
     userDataDir: profile,
-    extraPrefsFirefox: FIREFOX_PREFS,
+    extraPrefsFirefox: { ...FIREFOX_PREFS, ...prefs },
     protocolTimeout: 0,
   });
   return {
@@ -102,7 +104,10 @@ async function launchFirefox(onConsole) {
   };
 }
 
-/** `onConsole` gets what pages print and what they throw. */
-export function launch(name, onConsole = () => {}) {
-  return name === 'firefox' ? launchFirefox(onConsole) : launchChromium(onConsole);
+/**
+ * `onConsole` gets what pages print and what they throw. `gpu: false`: a Chromium that finds no adapter, as on a machine
+ * without a GPU. `prefs`: of Firefox, beside those above.
+ */
+export function launch(name, onConsole = () => {}, options = {}) {
+  return name === 'firefox' ? launchFirefox(onConsole, options) : launchChromium(onConsole, options);
 }
