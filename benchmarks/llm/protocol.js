@@ -91,9 +91,11 @@ export async function measureDecode(session, context, options) {
 export async function measureAbort(session, context, { vocabulary }) {
   const prefill = async (round, signal) => {
     const began = performance.now();
-    await session.generate(promptOf(context, vocabulary, round), 1, () => {}, signal).catch((error) => {
-      if (error.name !== 'AbortError') throw error;
-    });
+    await session
+      .generate(promptOf(context, vocabulary, round), 1, () => {}, signal)
+      .catch((error) => {
+        if (error.name !== 'AbortError') throw error;
+      });
     return performance.now() - began;
   };
   for (let i = 0; i < 3; ++i) await prefill(2000 + i);
@@ -102,10 +104,13 @@ export async function measureAbort(session, context, { vocabulary }) {
   for (let tenth = 1; tenth < 10; ++tenth) {
     const controller = new AbortController();
     let aborted;
-    setTimeout(() => {
-      aborted = performance.now();
-      controller.abort();
-    }, (whole * tenth) / 10);
+    setTimeout(
+      () => {
+        aborted = performance.now();
+        controller.abort();
+      },
+      (whole * tenth) / 10,
+    );
     await prefill(2003 + tenth, controller.signal);
     if (aborted !== undefined) waits.push(performance.now() - aborted);
   }
