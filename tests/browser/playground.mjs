@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { launch } from '../../tools/browser/launch.mjs';
 import { chatTests } from './playground/chat.mjs';
 import { pageTests } from './playground/pages.mjs';
+import { qualityTests } from './playground/quality.mjs';
 import { siteTests } from './playground/site.mjs';
 import { serve } from './playground/visitor.mjs';
 import { Runner } from './runner.mjs';
@@ -17,6 +18,7 @@ export async function playgroundTests(runner) {
     await chatTests(browser, server, named);
     await pageTests(browser, server, named);
     await siteTests(browser, server, named);
+    await qualityTests(browser, server, named);
   } finally {
     await browser.close();
     await server.close();

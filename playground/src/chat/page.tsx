@@ -57,7 +57,10 @@ function ContextMeter({ conversation }: { conversation: Conversation | undefined
       <span class="meter-track">
         <i style={{ width: `${100 * full}%` }} />
       </span>
-      {whole(tokens)} of {whole(length)}
+      <span>
+        {whole(tokens)}
+        <span class="meter-of"> of {whole(length)}</span>
+      </span>
     </div>
   );
 }

@@ -44,13 +44,31 @@ function Summary({ found }: { found: Capabilities }) {
   );
 }
 
+function Abilities({ found, kept }: { found: Capabilities; kept: Fact[] }) {
+  return (
+    <section class="card" aria-label="What it can do">
+      <h2>What it can do</h2>
+      <Facts caption="What this device can do" facts={[...features(found), ...kept]} />
+      {found.webgpu.available && (
+        <details>
+          <summary>Limits and all features</summary>
+          <Facts caption="Limits of the GPU" facts={limits(found)} />
+          <p class="technical">{found.webgpu.features.join(', ')}</p>
+        </details>
+      )}
+    </section>
+  );
+}
+
 export function DevicePage() {
-  const [kept, setKept] = useState<Fact[]>([]);
+  const [kept, setKept] = useState<Fact[]>();
   useEffect(() => {
     void askCapabilities();
     void storage().then(setKept);
   }, []);
   const found = capabilities.value;
+  // all at once: what is known first would be pushed down by the rest
+  const ready = found && kept;
   return (
     <main id="main" tabIndex={-1} class="page">
       <div class="page-content sections">
@@ -60,20 +78,10 @@ export function DevicePage() {
             What your browser and your computer offer, and whether models compute correctly and fast on it.
           </p>
         </header>
-        {found ? <Summary found={found} /> : <section class="card summary" aria-busy="true" />}
-        <section class="card" aria-label="What it can do">
-          <h2>What it can do</h2>
-          <Facts caption="What this device can do" facts={[...(found ? features(found) : []), ...kept]} />
-          {found?.webgpu.available && (
-            <details>
-              <summary>Limits and all features</summary>
-              <Facts caption="Limits of the GPU" facts={limits(found)} />
-              <p class="technical">{found.webgpu.features.join(', ')}</p>
-            </details>
-          )}
-        </section>
-        {models.value.length > 0 && <SelfTestSection />}
-        {models.value.length > 0 && <BenchmarkSection />}
+        {ready ? <Summary found={found} /> : <section class="card summary" aria-busy="true" />}
+        {ready && <Abilities found={found} kept={kept} />}
+        {ready && models.value.length > 0 && <SelfTestSection />}
+        {ready && models.value.length > 0 && <BenchmarkSection />}
       </div>
     </main>
   );

@@ -201,8 +201,9 @@ export function ModelsPage() {
           ))}
         </ul>
         {catalogReady.value && models.value.length === 0 && <p>{catalogProblem.value}</p>}
-        <Import />
-        <Strays />
+        {/* with the list, which would push them down */}
+        {catalogReady.value && <Import />}
+        {catalogReady.value && <Strays />}
         <p class="visually-hidden" role="status">
           {Object.values(engines).map(modelNews).join(' ')}
         </p>

@@ -235,6 +235,10 @@ async function accessibility(browser, server, test) {
       await visitor.raw.evaluate(() => (location.hash = '#/'));
       await visitor.click('button', 'How it answers: settings');
       minor += await axe(visitor, 'settings');
+      await visitor.raw.keyboard.press('Escape');
+      await visitor.raw.locator('.promise').click();
+      await visitor.raw.waitForSelector('dialog[open]');
+      minor += await axe(visitor, 'what is sent');
       await visitor.close();
       return minor ? `${minor} minor` : '';
     });

@@ -1,0 +1,90 @@
+// What a page's quality is measured by (Lighthouse names the same): it paints before anything heavy is fetched, nothing
+// moves, nothing is cut off, whatever is to be pressed can be hit, and the console has no errors.
+import { keepConversations } from '../../../tools/playground.mjs';
+import { assert } from '../runner.mjs';
+import { noShift, Visitor } from './visitor.mjs';
+
+const FULL = process.env.ETWGPU_TEST_FULL === '1';
+const PAGES = ['#/', '#/chat/x', '#/pictures', '#/models', '#/device'];
+const WIDTHS = FULL ? [390, 820, 1440] : [390];
+/** In CSS pixels, on a side: WCAG 2.2, 2.5.8. */
+const LEAST_TARGET = 24;
+const HEAVY = /\.(wasm|mjs|pte)$|\/worker[^/]*\.js$/;
+
+const CONVERSATION = {
+  id: 'x',
+  title: 'A long name of a conversation, longer than a small screen is wide',
+  created: 0,
+  updated: 0,
+  system: '',
+  messages: [
+    {
+      id: 'a',
+      role: 'user',
+      content: 'https://example.com/a-word-that-is-longer-than-any-line-of-a-small-screen-can-be',
+    },
+    {
+      id: 'b',
+      role: 'assistant',
+      content: '| a | b |\n|---|---|\n| 1 | 2 |\n\n```\nlet x = "a line of code that has to be scrolled";\n```',
+    },
+  ],
+};
+
+/** Runs in the page. */
+function measure(least) {
+  const [paint] = performance.getEntriesByName('first-contentful-paint');
+  const wide = document.documentElement.scrollWidth - innerWidth;
+  const visible = (e) => e.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+  const inLine = (e) => getComputedStyle(e).display === 'inline'; // a link in a text is as high as its line
+  const small = Array.from(document.querySelectorAll('a, button, select, summary, input:not([type=radio])'), (e) => {
+    const { width, height, left, right } = e.getBoundingClientRect();
+    const name = e.getAttribute('aria-label') ?? e.innerText ?? e.id;
+    if (!visible(e) || inLine(e) || e.matches('.visually-hidden, .skip-link')) return undefined;
+    if (right > innerWidth + 1 || left < -1) return `${name} is cut off`;
+    return width < least || height < least ? `${name} has ${width} × ${height}` : undefined;
+  }).filter(Boolean);
+  return {
+    painted: paint?.startTime,
+    wide,
+    small,
+    heads: document.querySelectorAll('h1').length,
+    named: document.title.length > 0 && document.documentElement.lang === 'en',
+    images: Array.from(document.images).filter((image) => !image.hasAttribute('alt')).length,
+  };
+}
+
+async function onePage(visitor, hash, requests, width) {
+  await visitor.raw.goto('about:blank');
+  requests.length = 0;
+  await visitor.raw.goto(`${visitor.url}${hash}`);
+  await visitor.raw.waitForSelector('main h1', { state: 'attached' });
+  await visitor.raw.waitForTimeout(250); // what the page does on its own comes now
+  const where = `${hash} at ${width}`;
+  const heavy = requests.filter((url) => HEAVY.test(new URL(url).pathname));
+  assert(heavy.length === 0, `${where} asks for ${heavy} before anybody wants a model`);
+  const found = await visitor.raw.evaluate(measure, LEAST_TARGET);
+  assert(found.painted > 0, `${where} has painted nothing`);
+  assert(found.wide <= 0, `${where} is ${found.wide} pixels wider than the screen`);
+  assert(found.small.length === 0, `${where}: ${found.small.join('; ')}`);
+  assert(found.heads === 1 && found.named && found.images === 0, { where, ...found });
+  await noShift(visitor, where);
+}
+
+export async function qualityTests(browser, server, test) {
+  for (const width of WIDTHS) {
+    await test(`quality: at ${width} pixels every page paints first, keeps still and has nothing cut off`, async () => {
+      const visitor = await Visitor.open(browser, server, { query: '', width, height: 844 });
+      const requests = [];
+      const errors = [];
+      // not those of the service worker, which keeps the page's files once it is shown
+      visitor.raw.on('request', (request) => requests.push(request.url()));
+      visitor.raw.on('console', (message) => message.type() === 'error' && errors.push(message.text()));
+      visitor.raw.on('pageerror', (error) => errors.push(error.message));
+      await keepConversations(visitor.raw, [CONVERSATION]);
+      for (const hash of PAGES) await onePage(visitor, hash, requests, width);
+      assert(errors.length === 0, `the console has ${errors.join('; ')}`);
+      await visitor.close();
+    });
+  }
+}
