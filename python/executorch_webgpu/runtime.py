@@ -108,6 +108,14 @@ class Session:
         """All states (KV caches, mutable buffers) back to their initial values."""
         self._native.reset()
 
+    def tune(self, method: str = "forward", budget_s: float = 15) -> dict[str, Any]:
+        """Tries the GPU kernels that `method`, a language model's, could run with, and keeps the fastest: wall-clock of
+        tokens and of chunks of a prompt. `tuning` of the result is for load(tuning=…) the next time; `token_ms` and
+        `chunk_ms` with it and `…_before` without, `candidates` how many were tried: none is begun after `budget_s`
+        seconds. States are reset. UnsupportedOperatorError on the CPU; InvalidArgumentError while a generator is on the
+        session."""
+        return self._native.tune(method, 1000 * budget_s)
+
     def close(self) -> None:
         """Frees all memory of the program now; later calls are InvalidArgumentError."""
         self._native.close()
@@ -174,6 +182,7 @@ def load(
     wide_kernels: bool = False,
     emulate_matrices: int = 0,
     max_binding_bytes: int = 0,
+    tuning: str = "",
     progress: Callable[[int, int], bool | None] | None = None,
 ) -> Session:
     """Loads a program.
@@ -186,7 +195,8 @@ def load(
     graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits: WebGPU's default limits even where the
     device offers more. wide_kernels: the kernels for large GPUs on software adapters too (for tests). emulate_matrices:
     8 or 16, for tests: subgroup matrices of that size in plain WGSL. max_binding_bytes: for tests, a limit below the
-    device's; buffers hold twice that at most. progress: called with bytes read and their total; returning False
+    device's; buffers hold twice that at most. tuning: what Session.tune() has found on this device. progress: called
+    with bytes read and their total; returning False
     cancels.
 
     Raises a subclass of ExecuTorchWebGPUError.
@@ -213,6 +223,7 @@ def load(
         wide_kernels,
         emulate_matrices,
         max_binding_bytes,
+        tuning,
         progress,
     )
     return Session(native, device)

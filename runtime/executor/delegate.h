@@ -12,6 +12,7 @@
 #include "runtime/core/sampling_options.h"
 #include "runtime/core/task.h"
 #include "runtime/core/tensor.h"
+#include "runtime/core/tuning.h"
 #include "runtime/graph/graph.h"
 
 namespace etwgpu {
@@ -39,6 +40,8 @@ struct LoadOptions {
   /// Refuse to allocate more than this for one program (weights + state + arenas + constants).
   uint64_t memory_cap = uint64_t(4) << 30;
   std::string disabled_passes;
+  /// Of the GPU's kernels; what it leaves open, the device's defaults decide.
+  Tuning tuning;
 };
 
 /// Bytes by purpose, as in the demo's report.
@@ -168,6 +171,8 @@ class Delegate {
   /// no effect without timestamp queries.
   virtual void setProfiling(bool) {}
   virtual std::vector<DispatchTime> lastProfile() const { return {}; }
+  /// The keys of tunedChoices() that its kernels depend on.
+  virtual std::vector<std::string> tunedKeys() const { return {}; }
 };
 
 /// Makes the delegates of one program. Weights and states are shared by name between the methods of a program.
@@ -180,6 +185,8 @@ class Backend {
   /// need no reset.
   virtual Task<Status> resetStates() = 0;
   virtual MemoryReport memory() const = 0;
+  /// Of the delegates that are made from now on.
+  virtual void setTuning(const Tuning&) {}
 };
 
 std::unique_ptr<Backend> makeCpuBackend(const LoadOptions& options);

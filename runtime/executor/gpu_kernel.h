@@ -5,6 +5,7 @@
 
 #include <array>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -33,6 +34,8 @@ struct GpuCapabilities {
   bool software = false;  // the adapter is the CPU
   bool narrow() const { return software || (subgroups && subgroup_max <= 8); }
 };
+/// What is known of a vendor's devices without measuring.
+Tuning defaultTuning(const GpuCapabilities& capabilities);
 
 /// A WGSL file and what its `${NAME}` / `#if NAME` are replaced by: the key of a pipeline is this struct and nothing
 /// else. Names used in the file but not defined here are errors; so are names defined but unused.
@@ -89,6 +92,8 @@ struct DispatchSpec {
 /// (f16 under Precision::f16, see storageType), i8/u8 packed in u32.
 class GpuPlanContext {
  public:
+  /// Of a large GPU; what fills these fills smaller ones.
+  static constexpr int kProcessors = 128;
   GpuPlanContext(Graph& graph, const GpuCapabilities& caps, const LoadOptions& options, int node)
       : graph(graph), exprs(graph.exprs), caps(caps), options(options), node_index(node) {}
   Graph& graph;
@@ -100,6 +105,17 @@ class GpuPlanContext {
 
   std::vector<DispatchSpec> dispatches;
   std::vector<ValueId> scratch;
+  /// Every key that tuned() was asked for.
+  std::set<std::string> tuned_keys;
+  const Tuning::Values* tuned(const std::string& key) {
+    tuned_keys.insert(key);
+    return options.tuning.find(key);
+  }
+  /// Workgroups that keep the device busy.
+  int processors() {
+    const Tuning::Values* values = tuned("processors");
+    return values ? values->front() : kProcessors;
+  }
   /// An intermediate that lives during this node only.
   ValueId newScratch(DType dtype, std::vector<ExprId> dims) {
     Value v;

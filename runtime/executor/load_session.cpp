@@ -355,6 +355,22 @@ Status Session::makeDelegates(std::vector<PendingRead>& reads) {
   return failure;
 }
 
+Task<Status> Session::rebuild(std::string method, Tuning tuning) {
+  if (running_) co_return Status(Code::invalid_argument, "a call is under way");
+  config_.backend->setTuning(tuning);
+  for (size_t i = 0; i < methods_.size(); ++i) {
+    if (specs_[i].name != method) continue;
+    for (LoadedDelegate& d : methods_[i].delegates) {
+      ETWGPU_CO_ASSIGN(std::unique_ptr<Delegate> made, config_.backend->createDelegate(d.payload, named_data_));
+      if (!made->takeReads().empty()) co_return Status(Code::internal, "a rebuilt delegate wants to read");
+      ETWGPU_CO_TRY(co_await made->finishLoading());
+      d.delegate = std::move(made);
+    }
+    co_return Status();
+  }
+  co_return Status(Code::invalid_argument, "there is no method " + method);
+}
+
 /// Each source once, forward.
 Task<Status> Session::readAll(std::vector<PendingRead> reads) {
   std::vector<DataSource*> sources{config_.source.get()};

@@ -77,6 +77,9 @@ class Session {
   /// Methods, instructions, delegates (graph as text, operators with counts, weights by scheme), islands (kernel calls
   /// between delegates), memory at the bounds, missing kernels and data. See inspect.cpp for the keys.
   std::string inspectJson() const;
+  /// Makes the delegates of a method again, with other kernels: weights stay where they are, states are reset, and what
+  /// holds its delegates (a Generator) must be gone.
+  Task<Status> rebuild(std::string method, Tuning tuning);
   /// The delegate of a method that is nothing but one delegate call on its inputs and outputs in order; else nullptr.
   Delegate* soleDelegate(std::string_view method);
   /// Counters of the last run(), summed over its delegate calls.

@@ -38,6 +38,7 @@ class GpuDelegate final : public Delegate {
   const ExecuteStats& lastStats() const override { return stats_; }
   void setProfiling(bool on) override { profiling_ = on && store_->device().hasTimestamps(); }
   std::vector<DispatchTime> lastProfile() const override { return profile_; }
+  std::vector<std::string> tunedKeys() const override { return {plan_.tuned_keys.begin(), plan_.tuned_keys.end()}; }
 
  private:
   /// What a call runs besides the graph: -1 nothing, the argmax of this output, or kSampleMode with its filters.

@@ -156,6 +156,7 @@ class Planner {
     if (const Status status = findGpuKernel(node.op)(context); !status.ok()) {
       return Status(status.code(), format("node %s: %s", name.c_str(), status.message().c_str()));
     }
+    plan_.tuned_keys.merge(context.tuned_keys);
     for (const ValueId value : context.scratch) scratch_.push_back({value, int32_t(index)});
     for (size_t i = 0; i < context.dispatches.size(); ++i) {
       PlannedDispatch d{std::move(context.dispatches[i]), name};

@@ -2,6 +2,8 @@
 // device.
 #pragma once
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "runtime/executor/gpu_kernel.h"
@@ -66,6 +68,8 @@ struct GpuPlan {
   std::vector<ValueId> constants, states;
   /// Copies of values into states, in order.
   std::vector<PlannedCopy> copies;
+  /// Keys of Tuning that the dispatches depend on.
+  std::set<std::string> tuned_keys;
 };
 
 /// Which bytes of its value a binding covers.

@@ -61,6 +61,7 @@ class GpuStore {
 
   Device& device() const { return device_; }
   const LoadOptions& options() const { return options_; }
+  void setTuning(const Tuning& tuning) { options_.tuning = tuning; }
   const MemoryReport& report() const { return *report_; }
   void noteArenaWithoutReuse(uint64_t bytes) { report_->arena_without_reuse += bytes; }
 
@@ -92,7 +93,7 @@ class GpuStore {
   Status fill(const Graph& graph, ValueId id, GpuSlice target, const NamedDataMap& data, PendingReads& reads);
 
   Device& device_;
-  const LoadOptions options_;
+  LoadOptions options_;
   std::shared_ptr<MemoryReport> report_ = std::make_shared<MemoryReport>();
   std::vector<GpuBuffer> constant_buffers_;
   std::map<std::string, GpuSlice> constants_;  // by what they consist of

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iterator>
 #include <set>
 #include <string>
@@ -37,7 +38,10 @@ struct VariantSetting {
   /// runs them has.
   uint32_t lanes = 8;
   bool variable = false;
+  /// With this candidate of each TunedChoice; -1: the defaults.
+  int tuned = -1;
 
+  bool takes(const KernelCase& c) const { return c.tuned == (tuned >= 0); }
   GpuCapabilities capabilities() const {
     GpuCapabilities caps = deviceOf(tier, true, narrow, lanes);
     if (variable) caps.subgroup_max = 64;
@@ -48,13 +52,18 @@ struct VariantSetting {
     o.wide_kernels = !narrow;
     o.precision = precision;
     o.max_tier = tier;
+    if (tuned < 0) return o;
+    for (const TunedChoice& choice : tunedChoices())
+      o.tuning.set(choice.key, choice.candidates[size_t(tuned) % choice.candidates.size()]);
+    o.tuning.set("processors", {8});  // small cases fill the device: no shape is made smaller for their sake
     return o;
   }
   std::string name() const {
     return std::string(tier == Tier::baseline    ? "baseline"
                        : tier == Tier::subgroups ? "subgroups"
                                                  : "subgroup matrices") +
-           (precision == Precision::f16 ? " f16" : " f32") + (narrow ? " narrow" : "") + (variable ? " variable" : "");
+           (precision == Precision::f16 ? " f16" : " f32") + (narrow ? " narrow" : "") + (variable ? " variable" : "") +
+           (tuned < 0 ? "" : " tuned " + std::to_string(tuned));
   }
 };
 
@@ -66,6 +75,10 @@ inline std::vector<VariantSetting> variantSettings(uint32_t lanes = 8, bool matr
     for (const Precision precision : {Precision::f32, Precision::f16})
       for (const bool narrow : {false, true}) all.push_back({tier, precision, narrow, lanes});
   all.push_back({Tier::subgroups, Precision::f32, false, lanes, true});
+  size_t candidates = 0;
+  for (const TunedChoice& choice : tunedChoices()) candidates = std::max(candidates, choice.candidates.size());
+  for (const Precision precision : {Precision::f32, Precision::f16})
+    for (int i = 0; i < int(candidates); ++i) all.push_back({Tier::subgroups, precision, false, lanes, false, i});
   if (matrices) all.push_back({Tier::subgroup_matrix, Precision::f16, false, lanes});
   return all;
 }
@@ -84,6 +97,7 @@ inline Variants allVariants(uint32_t lanes = 8, bool matrices = false) {
   Variants v;
   for (const VariantSetting& setting : variantSettings(lanes, matrices))
     for (KernelCase& c : allCases()) {
+      if (!setting.takes(c)) continue;
       const auto dispatches = planCase(c, setting.capabilities(), setting.options());
       EXPECT_TRUE(dispatches.ok()) << c.name << ": " << dispatches.status().message();
       if (!dispatches.ok()) continue;

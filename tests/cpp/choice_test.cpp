@@ -76,7 +76,7 @@ TEST(Choice, LinearBySubgroupMatrices) {
 TEST(Choice, GemmTilesGrowWithTheNumberOfWorkgroups) {
   const auto tiles = [](int64_t n, bool narrow, int64_t min, int64_t max) {
     std::vector<std::array<int64_t, 3>> all;
-    for (const auto& r : matmul::gemmRanges(n, narrow, min, max))
+    for (const auto& r : matmul::gemmRanges({.n = n, .narrow = narrow}, min, max))
       all.push_back({r.min, r.max, r.size.tile_n * r.size.tile_m});
     return all;
   };
@@ -175,6 +175,19 @@ TEST(Choice, GemvShapes) {
   EXPECT_EQ(text(shape(p)), "s4 t2 b1 ahead2, 3 x 3");
 }
 
+/// Lanes of a team with candidates of Tuning; nullptr: the table.
+std::vector<std::pair<int, const Tuning::Values*>> shapesToFit(matmul::RowPairs pairs) {
+  std::vector<std::pair<int, const Tuning::Values*>> all;
+  const std::string_view key = pairs == matmul::RowPairs::none ? "gemv.plain.f16" : "gemv.gate.f16";
+  for (const int lanes : {8, 16, 32, 64}) {
+    all.push_back({lanes, nullptr});
+    for (const TunedChoice& choice : tunedChoices())
+      for (const Tuning::Values& values : choice.candidates)
+        if (choice.key == key) all.push_back({lanes, &values});
+  }
+  return all;
+}
+
 // Whatever the problem: within the limits, every unit of x staged and read, every row owned by one team.
 TEST(Choice, GemvShapesFit) {
   using namespace matmul;
@@ -183,8 +196,9 @@ TEST(Choice, GemvShapesFit) {
       for (const Weights weights : {Weights::int4, Weights::int8})
         for (const bool half : {false, true})
           for (const RowPairs pairs : {RowPairs::none, RowPairs::gate, RowPairs::rotary})
-            for (const int lanes : {8, 16, 32, 64}) {
+            for (const auto& [lanes, tuned] : shapesToFit(pairs)) {
               GemvProblem p{n, k, weights, half, pairs, true, lanes};
+              p.tuned = tuned;
               const GemvShape g = gemvShape(p);
               EXPECT_LE(g.invocations(), p.max_invocations);
               EXPECT_LE(gemvWorkgroupBytes(p, g), p.max_workgroup_bytes);

@@ -14,6 +14,7 @@ namespace etwgpu::testing {
 struct KernelCase {
   std::string name;
   GraphBuilder builder;  // its last node is the one to plan
+  bool tuned = false;    // for the candidates of Tuning, else for the defaults
   bool steps = false;    // no operator of models: webgpu_steps_test.cpp runs it within a graph
 };
 
@@ -255,6 +256,15 @@ inline std::vector<KernelCase> kernelCases() {
        {"rms_norm", "layer_norm", "native_layer_norm", "group_norm", "_native_batch_norm_legit_no_training.default"})
     for (int64_t width : {7, 576})
       for (bool affine : {false, true}) cases.push_back(normCase(op, width, affine));
+  for (KernelCase c : {linearCase("residual", {.n = 1024, .k = 1024, .norm = true, .residual = true}),
+                       linearCase("gate", {.n = 512, .k = 1024, .norm = true, .glu = true, .activation = "silu"}),
+                       linearCase("affine", {.n = 1024, .k = 1024, .symmetric = false}),
+                       linearCase("int8", {.n = 1024, .k = 1024, .bits = 8}), qkvCase("qkv", 64, 1024, 4, true, false),
+                       attentionLinearCase("attention", 8, 2, 64, 2048, 512, 4, true)}) {
+    c.name = "tuned_" + c.name;
+    c.tuned = true;
+    cases.push_back(std::move(c));
+  }
   cases.push_back(argmaxCase());
   cases.push_back(feedbackCase());
   cases.push_back(sampleCase());

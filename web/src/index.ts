@@ -27,6 +27,7 @@ export type {
   Prompt,
   ResponseFormat,
   SessionInfo,
+  TuningInfo,
   WasmTier,
 } from './types.js';
 export { splitThinking } from './thinking.js';

@@ -35,6 +35,8 @@ export interface LoadRequest {
   exact: boolean;
   f16: boolean;
   threads: number;
+  /** Milliseconds; 0: what was measured before is used, nothing is measured; -1: nor that. */
+  tuneMs: number;
   memoryCap: number;
   tier: WasmTier;
   threaded: boolean;

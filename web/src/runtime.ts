@@ -83,6 +83,14 @@ function deviceOf(options: LoadOptions): Pick<LoadRequest, 'device' | 'gpuDevice
   return { device };
 }
 
+function tuneMs(tune: LoadOptions['tune']): number {
+  if (tune === false) return -1;
+  if (tune === undefined) return 0;
+  const ms = tune === true ? 15_000 : tune.budgetMs;
+  if (!(ms > 0)) throw makeError('invalid_argument', `tune: ${ms} is no number of milliseconds`);
+  return ms;
+}
+
 async function loadRequest(options: LoadOptions): Promise<LoadRequest> {
   const tier = options.debug?.wasmTier ?? wasmTier();
   if (!tier) throw makeError('internal', 'this browser has no WebAssembly SIMD');
@@ -101,6 +109,7 @@ async function loadRequest(options: LoadOptions): Promise<LoadRequest> {
     exact: options.activations === 'exact',
     f16: options.precision === 'f16',
     threads,
+    tuneMs: tuneMs(options.tune),
     memoryCap: options.memoryCap ?? 0,
     tier,
     threaded,

@@ -67,6 +67,12 @@ export interface LoadOptions {
    * asked for.
    */
   grammarUrl?: string | URL;
+  /**
+   * Tries the GPU kernels that a language model could run with, once, when it is first loaded on this device: for up to 15
+   * seconds, or `budgetMs` milliseconds. What was found is kept (IndexedDB) and used from then on, also without this
+   * option; not with `false`.
+   */
+  tune?: boolean | { budgetMs: number };
   /** Refuse programs that need more bytes than this (default 4 GiB). */
   memoryCap?: number;
   /** For tests and bug reports. */
@@ -258,6 +264,20 @@ export interface CacheInfo {
 export type Path =
   'webgpu-f16-subgroups' | 'webgpu-f16' | 'webgpu-subgroups' | 'webgpu-baseline' | 'wasm-threads' | 'wasm';
 
+/** The kernels that were chosen by measuring: `tune` of LoadOptions. */
+export interface TuningInfo {
+  from: 'saved' | 'measured';
+  /** A line for each choice that differs from the defaults. */
+  tuning: string;
+  /** Milliseconds of a token and of a chunk of a prompt, with the defaults and with `tuning`. */
+  tokenMsBefore: number;
+  tokenMs: number;
+  chunkMsBefore: number;
+  chunkMs: number;
+  /** How many were tried. */
+  candidates: number;
+}
+
 export interface SessionInfo {
   device: DeviceName;
   path: Path;
@@ -286,6 +306,7 @@ export interface SessionInfo {
   /** A tokenizer is there. */
   canGenerate: boolean;
   contextLength?: number;
+  tuning?: TuningInfo;
   loadMs: number;
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/executor/gpu_kernel.h"
 #include "runtime/executor/session.h"
 #include "runtime/llm/generator.h"
+#include "runtime/llm/tuner.h"
 #include "runtime/program/sources.h"
 #include "runtime/webgpu/device.h"
 #include "runtime/webgpu/gpu_backend.h"
@@ -155,7 +156,7 @@ class NativeSession {
                              const std::string& activations, const std::string& kv_cache, int threads,
                              const std::string& max_tier, uint64_t memory_cap, const std::string& disabled_passes,
                              bool default_limits, bool wide_kernels, int emulate_matrices, uint64_t max_binding_bytes,
-                             nb::object progress) {
+                             const std::string& tuning, nb::object progress) {
     auto self = std::make_unique<NativeSession>();
     LoadOptions options;
     options.device = enumFrom<DeviceKind>("device", device, {{"webgpu", DeviceKind::webgpu}, {"cpu", DeviceKind::cpu}});
@@ -176,6 +177,7 @@ class NativeSession {
     options.memory_cap = memory_cap;
     options.disabled_passes = disabled_passes;
     options.wide_kernels = wide_kernels;
+    options.tuning = unwrap(Tuning::parse(tuning));
     SessionConfig config;
     config.options = options;
     if (options.device == DeviceKind::webgpu) {
@@ -232,6 +234,29 @@ class NativeSession {
     for (OutputValue& v : unwrap(std::move(result))) out.append(toPython(std::move(v)));
     return out;
   }
+
+  nb::dict tune(const std::string& method, double budget_ms) {
+    if (generators_ > 0) throw RuntimeFailure{{Code::invalid_argument, "a generator uses the session"}};
+    Result<TuneReport> result;
+    {
+      nb::gil_scoped_release release;
+      const std::lock_guard lock(mutex_);
+      TuneOptions options;
+      options.budget_ms = budget_ms;
+      result = drive(etwgpu::tune(session(), method, options));
+    }
+    const TuneReport report = unwrap(std::move(result));
+    nb::dict d;
+    d["tuning"] = report.tuning.text();
+    d["token_ms_before"] = report.token_ms_before;
+    d["token_ms"] = report.token_ms;
+    d["chunk_ms_before"] = report.chunk_ms_before;
+    d["chunk_ms"] = report.chunk_ms;
+    d["candidates"] = report.candidates;
+    return d;
+  }
+
+  void addGenerator(int count) { generators_ += count; }
 
   void reset() {
     nb::gil_scoped_release release;
@@ -355,6 +380,7 @@ class NativeSession {
 
   std::unique_ptr<Device> device_;  // outlives what is on it
   std::unique_ptr<Session> session_;
+  int generators_ = 0;  // that refer to its delegates
   std::mutex mutex_;
 };
 
@@ -363,7 +389,11 @@ class NativeGenerator {
  public:
   NativeGenerator(NativeSession& session, const std::string& method) : session_(session) {
     generator_ = unwrap(Generator::create(session.soleDelegate(method)));
+    session_.addGenerator(1);
   }
+  ~NativeGenerator() { session_.addGenerator(-1); }
+  NativeGenerator(const NativeGenerator&) = delete;
+  NativeGenerator& operator=(const NativeGenerator&) = delete;
   int64_t begin(std::vector<int32_t> ids, int64_t max_tokens, std::vector<int32_t> stop_tokens, float temperature,
                 int32_t top_k, float top_p, float min_p, float repetition_penalty, uint64_t seed, bool logprobs,
                 int64_t chunk, bool masked, bool sliding, int64_t sinks, int64_t keep) {
@@ -459,6 +489,7 @@ NB_MODULE(_native, m) {
   nb::class_<NativeSession>(m, "Session")
       .def("run", &NativeSession::run, "method"_a, "inputs"_a)
       .def("reset", &NativeSession::reset)
+      .def("tune", &NativeSession::tune, "method"_a, "budget_ms"_a)
       .def("methods", &NativeSession::methods)
       .def("memory_report", &NativeSession::memory)
       .def("last_stats", &NativeSession::stats)
@@ -490,7 +521,7 @@ NB_MODULE(_native, m) {
   m.def("load", &NativeSession::load, nb::rv_policy::take_ownership, "path"_a, "data_files"_a, "device"_a,
         "get_proc_address"_a, "precision"_a, "activations"_a, "kv_cache"_a, "threads"_a, "max_tier"_a, "memory_cap"_a,
         "disabled_passes"_a, "default_limits"_a, "wide_kernels"_a, "emulate_matrices"_a, "max_binding_bytes"_a,
-        "progress"_a.none());
+        "tuning"_a, "progress"_a.none());
   m.def(
       "check_adapter",
       [](uintptr_t get_proc_address) {

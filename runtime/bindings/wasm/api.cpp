@@ -18,6 +18,7 @@
 #include "runtime/bindings/wasm/values.h"
 #include "runtime/executor/session.h"
 #include "runtime/llm/generator.h"
+#include "runtime/llm/tuner.h"
 #include "runtime/webgpu/device.h"
 #include "runtime/webgpu/gpu_backend.h"
 
@@ -213,13 +214,16 @@ EMSCRIPTEN_KEEPALIVE int etwgpu_device_free() {
 }
 
 /// `source`: what JavaScript serves the program by. device: DeviceKind; precision: Precision; activations: Activations;
-/// max_tier: Tier. Payload: {"session": id}.
+/// max_tier: Tier; tuning: Tuning::text(). Payload: {"session": id}.
 EMSCRIPTEN_KEEPALIVE void etwgpu_session_load(int request, int source, const char* name, int name_length, double size,
                                               int data_source, int device, int precision, int activations, int threads,
                                               int max_tier, double memory_cap, const char* disabled_passes,
-                                              int disabled_passes_length) {
+                                              int disabled_passes_length, const char* tuning, int tuning_length) {
   SessionConfig config;
   LoadOptions& options = config.options;
+  auto tuned = Tuning::parse({tuning, size_t(tuning_length)});
+  if (!tuned.ok()) return complete(request, tuned.status());
+  options.tuning = std::move(*tuned);
   options.device = DeviceKind(device);
   options.precision = Precision(precision);
   options.activations = Activations(activations);
@@ -243,6 +247,32 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_session_load(int request, int source, const cha
     module().sessions[id].session = std::move(*session);
     complete(request, JsonObject().number("session", id).take());
   });
+}
+
+/// Before a generator is made: see tune(). Payload: {"tuning", "tokenMsBefore", "tokenMs", "chunkMsBefore", "chunkMs",
+/// "candidates"}.
+EMSCRIPTEN_KEEPALIVE void etwgpu_session_tune(int request, int id, const char* method, int method_length,
+                                              double budget_ms) {
+  auto loaded = idle(id);
+  if (!loaded.ok()) return complete(request, loaded.status());
+  LoadedSession& s = **loaded;
+  if (s.generator) return complete(request, Status(Code::invalid_argument, "a generator uses the session"));
+  s.busy = true;
+  TuneOptions options;
+  options.budget_ms = budget_ms;
+  detach(tune(*s.session, std::string(method, size_t(method_length)), options),
+         [request, &s](Result<TuneReport> report) {
+           s.busy = false;
+           if (!report.ok()) return complete(request, report.status());
+           complete(request, JsonObject()
+                                 .text("tuning", report->tuning.text())
+                                 .number("tokenMsBefore", report->token_ms_before)
+                                 .number("tokenMs", report->token_ms)
+                                 .number("chunkMsBefore", report->chunk_ms_before)
+                                 .number("chunkMs", report->chunk_ms)
+                                 .number("candidates", report->candidates)
+                                 .take());
+         });
 }
 
 /// Returns a code: invalid_argument for an unknown or a busy session.

@@ -146,6 +146,9 @@ void describeAny(DispatchBuilder& b, const Cached& a, bool subgroups) {
 Status describeDecode(GpuPlanContext& c, const Cached& a, Partials& out) {
   auto& x = c.exprs;
   out.size = splitSize(a.length, a.kv_heads, c.narrow());
+  if (const Tuning::Values* most = c.narrow() ? nullptr : c.tuned("attention.parts"))
+    out.size.parts =
+        int(std::clamp<int64_t>((a.length + out.size.positions - 1) / out.size.positions, 1, most->front()));
   const ExprId parts = x.constant(out.size.parts), heads = x.constant(a.heads);
   out.o = c.newScratch(DType::f32, {heads, parts, x.constant(a.head_dim)});
   out.ml = c.newScratch(DType::i32, {heads, parts, x.constant(2)});  // 4 bytes an element under every precision

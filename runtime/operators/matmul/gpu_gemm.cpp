@@ -161,7 +161,10 @@ Status describeProduct(GpuPlanContext& c, const Product& p, const GemmRange& ran
 
 Status planProduct(GpuPlanContext& c, const Product& p) {
   const Bounds m = c.exprs.bounds(p.m);
-  for (const GemmRange& range : gemmRanges(c.exprs.bounds(p.n).max, false, std::max<int64_t>(m.min, 1), m.max))
+  Problem problem;
+  problem.n = c.exprs.bounds(p.n).max;
+  if (!c.narrow()) problem.processors = c.processors();
+  for (const GemmRange& range : gemmRanges(problem, std::max<int64_t>(m.min, 1), m.max))
     ETWGPU_TRY(describeProduct(c, p, range));
   return {};
 }
@@ -222,12 +225,12 @@ namespace matmul {
 
 Status planGemm(GpuPlanContext& c, const Linear& l, const std::vector<WeightRows>& parts, int64_t min_rows) {
   const Bounds m = c.exprs.bounds(l.m);
+  const Problem problem{l.rows_w, l.k, l.weights, l.glu, c.narrow(), c.narrow() ? 1 : c.processors()};
   if (suitsMatrices(c, l, parts)) {
-    const Problem problem{l.rows_w, l.k, l.weights, l.glu, false};
     const auto ranges = matrixRanges(problem, c.caps, std::max(m.min, min_rows), m.max);
     if (!ranges.empty()) return planMatrixGemm(c, l, parts, ranges);
   }
-  const auto ranges = gemmRanges(l.rows_w, c.narrow(), std::max(m.min, min_rows), m.max);
+  const auto ranges = gemmRanges(problem, std::max(m.min, min_rows), m.max);
   for (const WeightRows& part : parts)
     for (const GemmRange& range : ranges) ETWGPU_TRY(describeGemm(c, l, part, range));
   return {};

@@ -37,7 +37,7 @@ bool isWide(const GpuPlanContext& c, const Linear& l) {
 
 RowPairs pairsOf(const Linear& l) { return l.glu ? RowPairs::gate : l.cache_write ? RowPairs::rotary : RowPairs::none; }
 
-int64_t describeWide(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l) {
+int64_t describeWide(DispatchBuilder& b, GpuPlanContext& c, const Linear& l) {
   const bool fixed = c.caps.subgroup_min == c.caps.subgroup_max;
   GemvProblem p;
   p.n = l.rows_w;
@@ -50,10 +50,13 @@ int64_t describeWide(DispatchBuilder& b, const GpuPlanContext& c, const Linear& 
   p.lanes = fixed ? int(c.caps.subgroup_max) : 32;
   p.max_invocations = c.caps.max_invocations;
   p.max_workgroup_bytes = c.caps.max_workgroup_bytes;
+  p.processors = c.processors();
+  p.tuned = c.tuned(gemvKey(p));
   GemvShape g = gemvShape(p);
   // f16 needs the norm's scale before the first chunk is staged
   if (p.half && l.norm && g.chunks > 1) {
     p.half = false;
+    p.tuned = c.tuned(gemvKey(p));
     g = gemvShape(p);
   }
   b.subgroups(true);

@@ -2,6 +2,7 @@
 #include "runtime/operators/matmul/matmul.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 namespace etwgpu::matmul {
@@ -37,22 +38,31 @@ namespace {
 /// Of a team, unrolled. Where subgroups are small (software, in tests), compilers take seconds for long kernels.
 int64_t maxIterations(int lanes) { return lanes <= 8 ? 4 : 16; }
 
-/// s, t, blocks, ahead, paired. Measured on an H200 with the shapes of a model of 1 billion parameters; see
+/// Measured on an H200 with the shapes of a model of 1 billion parameters; see
 /// docs/architecture.md for what decides: enough workgroups for all processors, enough loads in flight in each.
+struct TableRow {
+  std::string_view kind;
+  std::array<int, 5> f16, f32;  // s, t, blocks, ahead, paired
+};
+constexpr TableRow kTable[] = {
+    {"int8", {1, 8, 1, 4, 0}, {1, 8, 2, 1, 0}},   {"rotary", {4, 2, 2, 2, 1}, {4, 2, 2, 2, 1}},
+    {"gate", {1, 16, 1, 2, 0}, {1, 16, 1, 2, 0}}, {"head", {1, 8, 1, 4, 0}, {1, 8, 2, 1, 0}},
+    {"long", {4, 4, 1, 2, 0}, {4, 4, 1, 2, 0}},   {"many", {1, 16, 1, 2, 0}, {1, 16, 1, 2, 0}},
+    {"plain", {2, 4, 1, 4, 0}, {2, 4, 1, 2, 0}},
+};
+
+std::string_view kindOf(const GemvProblem& p) {
+  if (p.weights == Weights::int8) return "int8";
+  if (p.pairs != RowPairs::none) return p.pairs == RowPairs::rotary ? "rotary" : "gate";
+  return p.n > 32768 ? "head" : p.k > 4096 ? "long" : p.n > 8192 ? "many" : "plain";
+}
+
 GemvShape tableShape(const GemvProblem& p) {
-  const bool half = p.half;
-  const auto shape = [](int s, int t, int blocks, int ahead, bool paired = false) {
-    GemvShape g;
-    g.s = s, g.t = t, g.blocks = blocks, g.ahead = ahead, g.paired = paired;
-    return g;
-  };
-  if (p.weights == Weights::int8) return half ? shape(1, 8, 1, 4) : shape(1, 8, 2, 1);
-  if (p.pairs == RowPairs::rotary) return shape(4, 2, 2, 2, true);
-  if (p.pairs == RowPairs::gate) return shape(1, 16, 1, 2);
-  if (p.n > 32768) return half ? shape(1, 8, 1, 4) : shape(1, 8, 2, 1);
-  if (p.k > 4096) return shape(4, 4, 1, 2);
-  if (p.n > 8192) return shape(1, 16, 1, 2);
-  return half ? shape(2, 4, 1, 4) : shape(2, 4, 1, 2);
+  const auto* row = std::find_if(std::begin(kTable), std::end(kTable), [&](auto& r) { return r.kind == kindOf(p); });
+  const int* v = p.tuned ? p.tuned->data() : (p.half ? row->f16 : row->f32).data();
+  GemvShape g;
+  g.s = v[0], g.t = v[1], g.blocks = v[2], g.ahead = v[3], g.paired = v[4] != 0 && p.pairs != RowPairs::none;
+  return g;
 }
 
 int64_t ceilTo(int64_t n, int64_t d) { return (n + d - 1) / d; }
@@ -65,8 +75,9 @@ int64_t gemvWorkgroupBytes(const GemvProblem& p, const GemvShape& g) {
   return g.chunkUnits() * (unit + (p.affine ? 4 : 0)) + g.invocations() + int64_t(g.invocations()) * g.blocks * 4;
 }
 
+std::string gemvKey(const GemvProblem& p) { return "gemv." + std::string(kindOf(p)) + (p.half ? ".f16" : ".f32"); }
+
 GemvShape gemvShape(const GemvProblem& p) {
-  constexpr int64_t kWorkgroups = 128;        // about the processors of a large GPU
   constexpr int64_t kLeastInvocations = 128;  // that share the staging of x
   GemvShape g = tableShape(p);
   g.lanes = p.lanes;
@@ -81,7 +92,7 @@ GemvShape gemvShape(const GemvProblem& p) {
   const int64_t units = p.k / (p.weights == Weights::int4 ? 8 : 4), steps = ceilTo(units, g.lanes);
   // A team without work, or with a much shorter share, would wait for the others.
   while (g.s > 1 && ceilTo(steps, g.s) * g.s * 10 > steps * 11) g.s /= 2;
-  const auto tooFew = [&] { return ceilTo(p.n, g.rows()) < kWorkgroups && g.invocations() > kLeastInvocations; };
+  const auto tooFew = [&] { return ceilTo(p.n, g.rows()) < p.processors && g.invocations() > kLeastInvocations; };
   while (!p.workgroup_rows && g.t > least && (g.invocations() > p.max_invocations || tooFew())) g.t /= 2;
   while (g.s > 1 && g.invocations() > p.max_invocations) g.s /= 2;
   const int64_t share = ceilTo(steps, g.s);
@@ -96,12 +107,11 @@ GemvShape gemvShape(const GemvProblem& p) {
   return g;
 }
 
-std::vector<GemmRange> gemmRanges(int64_t n, bool narrow, int64_t min_rows, int64_t max_rows) {
+std::vector<GemmRange> gemmRanges(const Problem& p, int64_t min_rows, int64_t max_rows) {
   constexpr GemmSize kSmall{32, 64, 4}, kMiddle{64, 64, 4}, kLarge{64, 128, 8};
-  constexpr int64_t kWorkgroups = 256;
-  const int64_t columns = ceilTo(n, kLarge.tile_n);
-  const int64_t middle = narrow ? INT64_MAX : kLargeTileMinRows;
-  const int64_t large = narrow ? INT64_MAX : std::max(middle, (ceilTo(kWorkgroups, columns) - 1) * kLarge.tile_m + 1);
+  const int64_t workgroups = 2 * p.processors, columns = ceilTo(p.n, kLarge.tile_n);
+  const int64_t middle = p.narrow ? INT64_MAX : kLargeTileMinRows;
+  const int64_t large = p.narrow ? INT64_MAX : std::max(middle, (ceilTo(workgroups, columns) - 1) * kLarge.tile_m + 1);
   std::vector<GemmRange> ranges;
   const auto add = [&](int64_t first, int64_t last, const GemmSize& size) {
     first = std::max(first, min_rows);
@@ -130,8 +140,6 @@ struct RatedTile {
   MatrixTile tile;
   double speed;
 };
-/// Processors that a large GPU has; what fills these fills smaller ones.
-constexpr int64_t kProcessors = 128;
 
 std::vector<RatedTile> ratedTiles(const Problem& p, const GpuCapabilities& caps) {
   const int small_k = p.k % 64 == 0 ? 64 : 32;
@@ -152,12 +160,12 @@ std::vector<RatedTile> ratedTiles(const Problem& p, const GpuCapabilities& caps)
   return tiles;
 }
 
-const MatrixTile& bestTile(const std::vector<RatedTile>& tiles, int64_t rows, int64_t n) {
+const MatrixTile& bestTile(const std::vector<RatedTile>& tiles, int64_t rows, const Problem& p) {
   const MatrixTile* best = nullptr;
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [tile, speed] : tiles) {
-    const int64_t workgroups = (rows + tile.tile_m - 1) / tile.tile_m * ((n + tile.tile_n - 1) / tile.tile_n);
-    const int64_t waves = (workgroups + kProcessors - 1) / kProcessors;
+    const int64_t workgroups = (rows + tile.tile_m - 1) / tile.tile_m * ((p.n + tile.tile_n - 1) / tile.tile_n);
+    const int64_t waves = (workgroups + p.processors - 1) / p.processors;
     const double time = double(waves * tile.tile_m * tile.tile_n) / speed;
     if (time < least) best = &tile, least = time;
   }
@@ -176,7 +184,7 @@ std::vector<MatrixRange> matrixRanges(const Problem& p, const GpuCapabilities& c
   for (int64_t end = 64, begin = min_rows; begin <= max_rows; end *= 2) {
     if (end < begin) continue;
     const bool last = end >= kMost || end >= max_rows;
-    const MatrixTile& tile = bestTile(tiles, std::min(end, max_rows), p.n);
+    const MatrixTile& tile = bestTile(tiles, std::min(end, max_rows), p);
     if (!ranges.empty() && ranges.back().tile == tile) {
       ranges.back().max = last ? max_rows : end;
     } else {

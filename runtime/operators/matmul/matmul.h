@@ -37,6 +37,7 @@ struct Problem {
   /// Software adapters and subgroups of at most 8 lanes: barriers and shuffles cost more than they save, pipelines
   /// compile slowly. Few lanes a sum, one size of tile.
   bool narrow = false;
+  int64_t processors = GpuPlanContext::kProcessors;
 };
 /// Up to this many rows of x the GEMV kernel runs, once a row.
 constexpr int64_t kGemvMaxRows = 4;
@@ -80,8 +81,12 @@ struct GemvProblem {
   int lanes = 32;              // of a team
   int64_t workgroup_rows = 0;  // exactly so many rows of W (a head, a power of two) belong to a workgroup; 0: any
   int64_t max_invocations = 256, max_workgroup_bytes = 16384;
+  const Tuning::Values* tuned = nullptr;  // under gemvKey(): instead of the table
+  int64_t processors = GpuPlanContext::kProcessors;
 };
-/// The best known shape: the table of matmul.cpp, made to fit the problem and the limits.
+/// The kind of problem, by which shapes are tabled and tuned: "gemv.gate.f16".
+std::string gemvKey(const GemvProblem& problem);
+/// The best known shape: the tuned one or that of the table in matmul.cpp, made to fit the problem and the limits.
 GemvShape gemvShape(const GemvProblem& problem);
 /// Bytes of workgroup memory of gemv_wide.wgsl.
 int64_t gemvWorkgroupBytes(const GemvProblem& problem, const GemvShape& shape);
@@ -98,8 +103,8 @@ struct GemmRange {
   GemmSize size;
 };
 /// Tiles for min_rows … max_rows rows of x and n rows of W (at least), in order and without gaps: the large one as soon
-/// as it gives every processor of a large GPU two workgroups.
-std::vector<GemmRange> gemmRanges(int64_t n, bool narrow, int64_t min_rows, int64_t max_rows);
+/// as it gives every processor two workgroups.
+std::vector<GemmRange> gemmRanges(const Problem& problem, int64_t min_rows, int64_t max_rows);
 /// Tasks of staging W in a step, each four rows wide.
 int gemmTasksOfW(Weights weights, const GemmSize& size);
 

@@ -34,7 +34,10 @@ export interface Exports {
     memoryCap: number,
     passes: number,
     passesLength: number,
+    tuning: number,
+    tuningLength: number,
   ): void;
+  _etwgpu_session_tune(request: number, session: number, method: number, methodLength: number, budgetMs: number): void;
   _etwgpu_session_free(session: number): number;
   _etwgpu_session_run(
     request: number,

@@ -1,12 +1,13 @@
 // From a load request to a session in the module: files, device, streams, and what is said about them.
 import { ExecuTorchError } from '../errors.js';
 import type { LoadRequest } from '../protocol.js';
-import type { CacheInfo, DeviceName, Path, Progress } from '../types.js';
+import type { CacheInfo, DeviceName, Path, Progress, TuningInfo } from '../types.js';
 import { locate, type Located, type LocatedFile } from './folder.js';
 import { Meter } from './meter.js';
 import { WasmModule, type Adapter } from './module.js';
 import { openPlace, type Place } from './place.js';
 import { StreamSource } from './source.js';
+import { SavedTuning } from './tuning.js';
 
 declare const ETWGPU_BUILD_ID: string;
 
@@ -24,6 +25,7 @@ export interface Loaded {
   fallback: string | undefined;
   located: Located;
   cache: CacheInfo;
+  tuning: TuningInfo | undefined;
   meter: Meter;
 }
 
@@ -53,6 +55,7 @@ async function streamIn(
   located: Located,
   signal: AbortSignal,
   meter: Meter,
+  tuning: string,
 ): Promise<number> {
   const ids: number[] = [];
   const sources: StreamSource[] = [];
@@ -82,6 +85,7 @@ async function streamIn(
       maxTier: TIERS.indexOf(request.debug.maxTier ?? 'subgroup_matrix'),
       memoryCap: request.memoryCap,
       disabledPasses: request.debug.disabledPasses ?? '',
+      tuning,
     });
   } catch (error) {
     throw sources.find((source) => source.failure !== undefined)?.failure ?? error;
@@ -122,9 +126,11 @@ export async function load(
     const { adapter, reason } = await chooseDevice(module, request);
     const device: DeviceName = adapter ? 'webgpu' : 'wasm';
     meter.enter('download');
-    const session = await streamIn(request, module, device, place, located, signal, meter);
+    const saved = await SavedTuning.open(request, adapter, located.program);
+    const session = await streamIn(request, module, device, place, located, signal, meter, saved.text);
     await place.finish(signal);
-    return { module, session, device, adapter, fallback: reason, located, cache: place.report(), meter };
+    const tuning = await saved.complete(module, session);
+    return { module, session, device, adapter, fallback: reason, located, cache: place.report(), tuning, meter };
   } catch (error) {
     await place.abandon();
     throw error;

@@ -68,6 +68,7 @@ export class Model {
       files: Object.fromEntries(Object.entries(located.files).filter(([name]) => SHOWN.includes(name))),
       canGenerate: generator !== undefined,
       ...(generator && { contextLength: generator.capacity }),
+      ...(loaded.tuning && { tuning: loaded.tuning }),
       loadMs: 0,
     };
     const ends = endIds(located, methods);

@@ -1,6 +1,6 @@
 // The WebAssembly module behind promises: requests by id, data sources, strings, failures.
 import { RUNTIME_CODES, makeError, type ErrorCode, type ExecuTorchError } from '../errors.js';
-import type { KernelTime } from '../types.js';
+import type { KernelTime, TuningInfo } from '../types.js';
 import type { Exports, ModuleOptions } from './exports.js';
 import { StreamSource, WordWriter, type ReadTarget } from './source.js';
 
@@ -377,30 +377,41 @@ export class WasmModule {
     maxTier: number;
     memoryCap: number;
     disabledPasses: string;
+    tuning: string;
   }): Promise<number> {
     const { session } = await this.json<{ session: number }>((id) =>
       this.withText(options.name, (name, nameLength) =>
         this.withText(options.disabledPasses, (passes, passesLength) =>
-          this.exports._etwgpu_session_load(
-            id,
-            options.source,
-            name,
-            nameLength,
-            options.size,
-            options.data,
-            options.device,
-            options.precision,
-            options.activations,
-            options.threads,
-            options.maxTier,
-            options.memoryCap,
-            passes,
-            passesLength,
+          this.withText(options.tuning, (tuning, tuningLength) =>
+            this.exports._etwgpu_session_load(
+              id,
+              options.source,
+              name,
+              nameLength,
+              options.size,
+              options.data,
+              options.device,
+              options.precision,
+              options.activations,
+              options.threads,
+              options.maxTier,
+              options.memoryCap,
+              passes,
+              passesLength,
+              tuning,
+              tuningLength,
+            ),
           ),
         ),
       ),
     );
     return session;
+  }
+  /** Before there is a generator. */
+  tune(session: number, method: string, budgetMs: number): Promise<Omit<TuningInfo, 'from'>> {
+    return this.json((id) =>
+      this.withText(method, (name, length) => this.exports._etwgpu_session_tune(id, session, name, length, budgetMs)),
+    );
   }
   freeSession(session: number): void {
     this.check(this.exports._etwgpu_session_free(session), 'freeing the session');
