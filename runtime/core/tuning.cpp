@@ -8,10 +8,11 @@ namespace {
 
 std::vector<TunedChoice> makeChoices() {
   using List = std::vector<Tuning::Values>;
-  const List single = {{1, 8, 1, 2, 0}, {1, 8, 1, 4, 0}, {1, 8, 2, 1, 0}, {1, 16, 1, 2, 0}, {1, 4, 1, 4, 0}, {2, 4, 1, 2, 0},
-                       {2, 4, 1, 4, 0}, {2, 8, 1, 2, 0}, {4, 2, 1, 2, 0}, {4, 4, 1, 2, 0},  {4, 2, 2, 2, 0}};
-  const List pairs = {{1, 8, 1, 2, 0}, {1, 16, 1, 2, 0}, {2, 4, 1, 2, 0}, {2, 8, 1, 2, 0}, {4, 4, 1, 2, 0}, {1, 4, 2, 2, 1},
-                      {1, 8, 2, 1, 1}, {2, 2, 2, 2, 1},  {2, 4, 2, 2, 1}, {4, 2, 2, 2, 1}};
+  const List single = {{1, 8, 1, 2, 0}, {1, 8, 1, 4, 0}, {1, 8, 2, 1, 0}, {1, 16, 1, 2, 0},
+                       {1, 4, 1, 4, 0}, {2, 4, 1, 2, 0}, {2, 4, 1, 4, 0}, {2, 8, 1, 2, 0},
+                       {4, 2, 1, 2, 0}, {4, 4, 1, 2, 0}, {4, 2, 2, 2, 0}};
+  const List pairs = {{1, 8, 1, 2, 0}, {1, 16, 1, 2, 0}, {2, 4, 1, 2, 0}, {2, 8, 1, 2, 0}, {4, 4, 1, 2, 0},
+                      {1, 4, 2, 2, 1}, {1, 8, 2, 1, 1},  {2, 2, 2, 2, 1}, {2, 4, 2, 2, 1}, {4, 2, 2, 2, 1}};
   std::vector<TunedChoice> choices;
   for (const char* kind : {"gate", "long", "plain", "head", "rotary", "many", "int8"}) {
     const bool paired = kind == std::string_view("gate") || kind == std::string_view("rotary");
@@ -54,7 +55,8 @@ Result<Tuning> Tuning::parse(std::string_view text) {
     const size_t space = line.find(' ');
     const std::string_view key = line.substr(0, space);
     const auto& choices = tunedChoices();
-    const auto choice = std::find_if(choices.begin(), choices.end(), [&](const TunedChoice& c) { return c.key == key; });
+    const auto choice =
+        std::find_if(choices.begin(), choices.end(), [&](const TunedChoice& c) { return c.key == key; });
     if (choice == choices.end())
       return Status(Code::invalid_argument, "tuning: there is no choice \"" + std::string(key) + "\"");
     ETWGPU_ASSIGN(Values values, parseValues(space == line.npos ? "" : line.substr(space + 1)));

@@ -1,5 +1,5 @@
-// Choices among GPU kernels that no graph and no limit decides, only the device: how many workgroups keep it busy, which
-// shape of a GEMV reads memory fastest. There is a default for each; runtime/llm/tuner.h measures.
+// Choices among GPU kernels that no graph and no limit decides, only the device: how many workgroups keep it busy,
+// which shape of a GEMV reads memory fastest. There is a default for each; runtime/llm/tuner.h measures.
 #pragma once
 
 #include <map>

@@ -17,7 +17,7 @@ double msSince(Clock::time_point began) {
 
 /// A candidate must be that much faster than the best: what repeats differ by.
 constexpr double kGain = 0.98;
-constexpr int kLead = 6;  // tokens before the clock: by then as many are in flight as ever will be
+constexpr int kLead = 4;  // tokens before the clock: by then as many are in flight as ever will be
 
 class Tuner {
  public:
@@ -108,7 +108,7 @@ class Tuner {
       if (read + 1 == kLead) began = Clock::now();
     }
     const double ms = msSince(began) / tokens_;
-    tokens_ = int(std::clamp(30 / ms, 8.0, double(kMaxTokens)));
+    tokens_ = int(std::clamp(30 / ms, 2.0, double(kMaxTokens)));
     co_return ms;
   }
 
@@ -116,7 +116,8 @@ class Tuner {
   Task<Result<double>> chunkTime() {
     Delegate& delegate = *session_.soleDelegate(method_);
     double whole = std::numeric_limits<double>::infinity(), part = whole;
-    for (int i = 0; i < 4; ++i) {
+    const Clock::time_point began = Clock::now();
+    for (int i = 0; i < 2 || (i < 4 && msSince(began) < 2 * kChunkMs); ++i) {
       ETWGPU_CO_ASSIGN(const double long_ms, co_await chunk(delegate, chunk_.size()));
       ETWGPU_CO_ASSIGN(const double short_ms, co_await chunk(delegate, chunk_.size() / 8));
       whole = std::min(whole, long_ms);
@@ -174,7 +175,7 @@ class Tuner {
   Clock::time_point began_;  // to try candidates
   std::vector<int32_t> chunk_;
   int64_t context_ = 0, most_ = 0;
-  int tokens_ = 8;
+  int tokens_ = 2;
   TuneReport report_;
 };
 

@@ -1,5 +1,5 @@
-// Finds the kernels that a language model runs fastest with on this device, by running it: wall-clock of whole tokens and
-// chunks, since timestamps are coarse where they are not switched on, and a kernel alone finds the caches warm.
+// Finds the kernels that a language model runs fastest with on this device, by running it: wall-clock of whole tokens
+// and chunks, since timestamps are coarse where they are not switched on, and a kernel alone finds the caches warm.
 #pragma once
 
 #include <string>
@@ -22,8 +22,8 @@ struct TuneReport {
   int candidates = 0;  // that were measured
 };
 
-/// Leaves the session with the best kernels and its states reset; nothing else may use it meanwhile, and no Generator may
-/// be on it. unsupported_operator where tokens are not chosen on the GPU.
+/// Leaves the session with the best kernels and its states reset; nothing else may use it meanwhile, and no Generator
+/// may be on it. unsupported_operator where tokens are not chosen on the GPU.
 Task<Result<TuneReport>> tune(Session& session, std::string method, TuneOptions options);
 
 }  // namespace etwgpu

@@ -307,6 +307,22 @@ async function generations(s, label, loadOptions) {
   await s.call('dispose', { key: 'llm' });
 }
 
+async function tunes(s, label) {
+  await test(`${label}: what tuning finds is kept for the next load`, async () => {
+    const infos = [];
+    for (const options of [{ tune: { budgetMs: 1000 } }, {}, { tune: false }]) {
+      const { info } = await s.load('tuned', { modelUrl: llm, device: 'webgpu', ...options });
+      infos.push(info.tuning);
+      await s.call('dispose', { key: 'tuned' });
+    }
+    assert(infos[0]?.from === 'measured' && infos[1]?.from === 'saved' && !infos[2], JSON.stringify(infos));
+    assert(infos[1].tuning === infos[0].tuning && infos[1].candidates === infos[0].candidates, JSON.stringify(infos));
+    const refused = await s.call('load', { key: 'x', modelUrl: llm, device: 'webgpu', tune: { budgetMs: -1 } });
+    assert(refused.error?.class === 'InvalidArgumentError', JSON.stringify(refused));
+    return `${infos[0].candidates} candidates`; // none on a software adapter
+  });
+}
+
 async function failures(s, label) {
   await test(`${label}: a load that is aborted ends at once`, async () => {
     const result = await s.call('load', { key: 'x', modelUrl: llm, device: 'wasm', abortAfterBytes: 20e6 });
@@ -456,6 +472,7 @@ async function main() {
     if (FULL) await savedStates(s, webgpu, expected);
     if (FULL) await grammars(s, webgpu);
     await s.call('dispose', { key: 'llm' });
+    if (FULL) await tunes(s, webgpu);
     await perplexity(s, webgpu, expected, FULL ? 511 : 64, { device: 'webgpu' });
     await cycles(s, webgpu, { device: 'webgpu' });
     if (FULL) await generations(s, webgpu, { device: 'webgpu' });
