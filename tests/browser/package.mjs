@@ -9,7 +9,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { launch } from '../../tools/browser/launch.mjs';
 import { serve } from '../../tools/serve.mjs';
+import { writeParts } from './parts.mjs';
 import { assert, Runner } from './runner.mjs';
+import { countWork } from './work_counts.mjs';
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const ROOT = path.dirname(path.dirname(HERE));
@@ -36,7 +38,14 @@ const FULL = process.env.ETWGPU_TEST_FULL === '1';
 const runner = new Runner({ seconds: 240 });
 const { test } = runner;
 
-const MOUNTS = { '/': HERE, '/web/': path.join(ROOT, 'web/dist'), '/models/': MODELS, '/pictures/': PICTURES };
+const PARTS = path.join(ROOT, 'build/browser-tests/parts');
+const MOUNTS = {
+  '/': HERE,
+  '/web/': path.join(ROOT, 'web/dist'),
+  '/models/': MODELS,
+  '/pictures/': PICTURES,
+  '/models/parts/': PARTS,
+};
 
 /** A browser, a server that can be made to fail, and a page with package.js. `launchOptions` as for `launch`. */
 async function withPage(browserName, launchOptions, body) {
@@ -187,6 +196,30 @@ async function bareProgram({ page, asked }, label, { clear }) {
     const again = await page.do('once', bare);
     assert(again.info.cache.state === 'hit', again.info.cache);
     assert(asked().filter((r) => r.method === 'GET').length === 1, 'downloaded twice');
+  });
+}
+
+async function shards({ page, server, asked }, label, { same, clear }) {
+  await test(`${label}: a program in three files is one; a download of it that breaks in the second goes on there`, async () => {
+    await clear();
+    writeParts(path.join(MODELS, '..', FOLDER), PARTS);
+    const load = { modelUrl: '/models/parts/', device: 'wasm' };
+    const [second, cut] = ['/models/parts/model.1', 3 << 20];
+    server.faults[second] = { cutAt: cut };
+    assert((await page.fails('once', load)).class === 'DownloadError', 'the second is whole');
+    delete server.faults[second];
+    asked();
+    same(await page.do('once', load));
+    const ranges = asked().filter((r) => /model\.\d$/.test(r.path));
+    const said = ranges.map((r) => `${r.path.at(-1)} ${r.range ?? 'all'}`).join(', ');
+    assert(/^1 bytes=[1-9]\d+-, 2 all$/.test(said), `asked for ${said}`);
+    const again = await page.do('once', load);
+    same(again);
+    assert(
+      again.info.cache.state === 'hit' && asked().every((r) => r.path.endsWith('manifest.json')),
+      again.info.cache,
+    );
+    return said;
   });
 }
 
@@ -349,34 +382,17 @@ async function talking({ page }, label) {
   });
 }
 
-/** Runs before the page's scripts: counts on its own thread what belongs in the worker. */
-function countWork() {
-  window.work = { compiled: 0, hashed: 0, gpuObjects: 0, fetched: [], parsed: 0, decoded: 0 };
-  const around = (object, names, note) => {
-    for (const name of names) {
-      const original = object?.[name];
-      if (!original) continue;
-      object[name] = function (...args) {
-        note(...args);
-        return original.apply(this, args);
-      };
-    }
-  };
-  around(
-    WebAssembly,
-    ['compile', 'compileStreaming', 'instantiate', 'instantiateStreaming'],
-    () => window.work.compiled++,
-  );
-  WebAssembly.Module = new Proxy(WebAssembly.Module, {
-    construct: (target, args) => (window.work.compiled++, Reflect.construct(target, args)),
+async function withoutGpu({ page }, label) {
+  await test(`${label}: without WebGPU and without isolation it runs on one thread, and says why for each`, async () => {
+    const { info, checksum } = await page.do('once', { modelUrl: LLM });
+    assert(info.device === 'wasm' && info.path === 'wasm' && info.threads === 1, info);
+    assert(info.reasons.length === 2 && info.fallbackReason === info.reasons[0], info.reasons);
+    assert(/WebGPU|adapter/.test(info.reasons[0]) && /isolated/.test(info.reasons[1]), info.reasons);
+    assert(checksum.split(',').length === 4, checksum);
+    const refused = await page.fails('once', { modelUrl: LLM, device: 'webgpu' });
+    assert(refused.class === 'NoAdapterError', refused.message);
+    return info.reasons.join('; ');
   });
-  around(SubtleCrypto.prototype, ['digest'], () => window.work.hashed++);
-  around(window.GPUDevice?.prototype, ['createShaderModule', 'createComputePipelineAsync', 'createBuffer'], () => {
-    window.work.gpuObjects++;
-  });
-  around(window, ['fetch'], (request) => window.work.fetched.push(String(request?.url ?? request)));
-  around(JSON, ['parse'], (text) => (window.work.parsed += String(text).length));
-  around(TextDecoder.prototype, ['decode'], (bytes) => (window.work.decoded += bytes?.byteLength ?? 0));
 }
 
 async function quietThread({ open }, label) {
@@ -439,6 +455,7 @@ await (async () => {
     const helpers = await caching(s, 'chromium');
     await bareProgram(s, 'chromium', helpers);
     await fullDisk(s, 'chromium', helpers, await chromiumLimit(s), false); // its estimate does not tell
+    await shards(s, 'chromium', helpers);
     await sources(s, 'chromium', helpers);
     await failingWorkers(s, 'chromium');
     await strictPolicy(s, 'chromium', [{ modelUrl: LLM, device: 'wasm' }]);
@@ -457,11 +474,15 @@ await (async () => {
     const helpers = { same: await sameAs(s.page, wasm), clear };
     for (const foretold of [true, false]) await fullDisk(s, 'firefox', helpers, () => undefined, foretold);
   });
+  await withPage('chromium', { gpu: false }, (s) => withoutGpu(s, 'chromium'));
+  await withPage('firefox', { prefs: { 'dom.webgpu.enabled': false } }, (s) => withoutGpu(s, 'firefox'));
   for (const browserName of ['chromium', 'firefox']) {
     await withPage(browserName, {}, async (s) => {
       const helpers = await caching(s, `${browserName}, SmolLM2`, LLM);
       if (browserName === 'firefox') {
         await bareProgram(s, 'firefox', helpers);
+        await shards(s, 'firefox', { ...helpers, same: await sameAs(s.page, wasm) });
+        await talking(s, 'firefox');
         await sources(s, 'firefox', { ...helpers, same: await sameAs(s.page, wasm) });
       }
     });
