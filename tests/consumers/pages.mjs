@@ -178,6 +178,12 @@ export class SamplePages {
     return `${tokens} tokens were new`;
   }
 
+  /** Without a GPU there is nothing to choose; tests/browser/run.mjs tunes on one. */
+  async tuned(sample) {
+    const { said } = await this.#run(sample);
+    assert(said.length === 1 && said[0].length === 3 && said[0].every((word) => word === undefined), said);
+  }
+
   async cache(sample) {
     const { value, said } = await this.#run(sample, async () => {
       const { ExecuTorchRuntime } = await import('executorch-webgpu');

@@ -39,6 +39,7 @@ const RUNNERS = {
   'docs/web/README.md: What a session does (3)': inPage('classifying'),
   'docs/web/README.md: Answers of a given form': inPage('grammar'),
   'docs/web/README.md: Conversations that go on': inPage('conversation'),
+  'docs/web/README.md: Tuned to the device': inPage('tuned'),
   'docs/web/README.md: What is kept': inPage('cache'),
   'docs/web/errors.md: Errors': inPage('recovery'),
   'docs/web/hosting.md: Hosting': headers,
