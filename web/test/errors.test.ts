@@ -38,6 +38,21 @@ describe('errors', () => {
     }
   });
 
+  it('is documented, each with its code, a cause and a cure', () => {
+    const page = readFileSync(new URL('../../docs/web/errors.md', import.meta.url), 'utf8');
+    const rows = [...page.matchAll(/^\| `(\w+)` +\| `(\w+)` +\| (.+?) +\| (.+?) +\|$/gm)];
+    const documented = new Map(rows.map(([, name, code]) => [name, code]));
+    const classes = Object.entries(errors).filter(
+      ([name, value]) => typeof value === 'function' && value.prototype instanceof errors.ExecuTorchError && name,
+    );
+    expect(classes.length).toBeGreaterThan(15);
+    expect([...documented.keys()].sort()).toEqual(classes.map(([name]) => name).sort());
+    for (const [name, code] of documented) {
+      const made = errors.makeError(code as errors.ErrorCode, '');
+      expect(made.constructor).toBe((errors as unknown as Record<string, unknown>)[name as string]);
+    }
+  });
+
   it('calls a cancellation what the platform calls it', () => {
     expect(errors.fromWire({ code: 'cancelled', message: '' }).name).toBe('AbortError');
     expect(errors.toWire(new DOMException('stopped', 'AbortError')).code).toBe('cancelled');

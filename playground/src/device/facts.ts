@@ -104,6 +104,12 @@ export function limits({ webgpu }: Capabilities): Fact[] {
   });
 }
 
+/** What this page shows of the device, for a report of a problem. */
+export function deviceReport(found: Capabilities): object {
+  const { headline, tier } = verdict(found);
+  return { format: 1, date: new Date().toISOString(), browser: navigator.userAgent, headline, tier, ...found };
+}
+
 export async function storage(): Promise<Fact[]> {
   const { usage = 0, quota = 0 } = (await navigator.storage?.estimate?.()) ?? {};
   const persisted = (await navigator.storage?.persisted?.()) === true;

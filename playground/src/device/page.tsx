@@ -2,8 +2,10 @@ import type { Capabilities } from 'executorch-webgpu';
 import { useEffect, useState } from 'preact/hooks';
 import { models } from '../model/catalog.js';
 import { askCapabilities, capabilities, isolationNote } from '../model/engine.js';
+import { saveFile } from '../shell/controls.js';
+import { Icon } from '../shell/icons.js';
 import { BenchmarkSection } from './benchmark_section.js';
-import { adapterName, features, limits, storage, verdict, type Fact } from './facts.js';
+import { adapterName, deviceReport, features, limits, storage, verdict, type Fact } from './facts.js';
 import { SelfTestSection } from './selftest_section.js';
 
 function Facts({ facts, caption }: { facts: Fact[]; caption: string }) {
@@ -56,6 +58,16 @@ function Abilities({ found, kept }: { found: Capabilities; kept: Fact[] }) {
           <p class="technical">{found.webgpu.features.join(', ')}</p>
         </details>
       )}
+      <div class="buttons">
+        <button
+          type="button"
+          class="small"
+          onClick={() => saveFile('device.json', 'application/json', JSON.stringify(deviceReport(found), null, 2))}
+        >
+          <Icon name="download" />
+          Save as a file
+        </button>
+      </div>
     </section>
   );
 }

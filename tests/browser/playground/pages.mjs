@@ -1,5 +1,5 @@
 // Pictures, models, device, and what happens when something breaks.
-import { mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { modelsIndex } from '../../../tools/models_index.mjs';
@@ -104,6 +104,10 @@ async function devicePage(browser, server, test) {
     ]) {
       assert(text.includes(words), `"${words}" is missing`);
     }
+    const button = visitor.raw.getByRole('button', { name: 'Save as a file' });
+    const [download] = await Promise.all([visitor.raw.waitForEvent('download'), button.click()]);
+    const saved = JSON.parse(readFileSync(await download.path(), 'utf8'));
+    assert(saved.browser && saved.tier && saved.webgpu.limits && saved.wasm.threads === 1, JSON.stringify(saved));
     const benchmark = visitor.raw.getByRole('region', { name: 'Benchmark' });
     await benchmark.getByLabel('Model').selectOption({ label: 'EfficientNet-Lite0' });
     await benchmark.getByRole('button', { name: 'Measure' }).click();
