@@ -70,9 +70,9 @@ std::string identity(const Value& value) {
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const LoadOptions& options) : shared_(std::make_shared<CpuShared>(options)) {}
-  Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload,
-                                                   const NamedDataMap& data) override {
-    return makeCpuDelegate(shared_, payload, data);
+  Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload, const NamedDataMap& data,
+                                                   bool alone) override {
+    return makeCpuDelegate(shared_, payload, data, alone);
   }
   Task<Status> resetStates() override {
     shared_->resetStates();
@@ -235,6 +235,7 @@ void CpuShared::scratchReset() {
 
 void CpuShared::resetStates() {
   for (auto& [name, state] : states_) state->reset();
+  rings.setWritten(0);
 }
 
 std::unique_ptr<Backend> makeCpuBackend(const LoadOptions& options) { return std::make_unique<CpuBackend>(options); }

@@ -9,6 +9,7 @@
 
 #include "runtime/executor/cpu_kernel.h"
 #include "runtime/executor/delegate.h"
+#include "runtime/executor/ring_mark.h"
 
 namespace etwgpu {
 
@@ -74,6 +75,7 @@ class CpuShared {
   LoadOptions options;
   std::unique_ptr<ThreadPool> pool;
   MemoryReport memory;
+  RingMark rings;
 
  private:
   uint64_t budget() const;
@@ -87,6 +89,6 @@ class CpuShared {
 };
 
 Result<std::unique_ptr<Delegate>> makeCpuDelegate(std::shared_ptr<CpuShared> shared, std::span<const uint8_t> payload,
-                                                  const NamedDataMap& data);
+                                                  const NamedDataMap& data, bool alone);
 
 }  // namespace etwgpu

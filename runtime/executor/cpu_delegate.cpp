@@ -54,7 +54,7 @@ class CpuDelegate final : public Delegate {
  public:
   explicit CpuDelegate(std::shared_ptr<CpuShared> shared) : shared_(std::move(shared)) {}
 
-  Status load(std::span<const uint8_t> payload, const NamedDataMap& data);
+  Status load(std::span<const uint8_t> payload, const NamedDataMap& data, bool alone);
   const Graph& graph() const override { return graph_; }
   std::vector<std::pair<DataSource*, ReadRequest>> takeReads() override;
   Task<Status> finishLoading() override { co_return prepare(); }
@@ -65,6 +65,7 @@ class CpuDelegate final : public Delegate {
   std::vector<StateLayout> states() const override;
   Task<Status> readStates(std::span<const StateRange> ranges, std::span<uint8_t> to) override;
   Task<Status> writeStates(std::span<const StateRange> ranges, std::span<const uint8_t> from) override;
+  RingMark* rings() override { return shared_->rings.present() ? &shared_->rings : nullptr; }
   const ExecuteStats& lastStats() const override { return stats_; }
 
   const Value& value(ValueId id) const { return graph_.value(id); }
@@ -266,9 +267,10 @@ Status CpuDelegate::loadConstants(const NamedDataMap& data) {
   return {};
 }
 
-Status CpuDelegate::load(std::span<const uint8_t> payload, const NamedDataMap& data) {
+Status CpuDelegate::load(std::span<const uint8_t> payload, const NamedDataMap& data, bool alone) {
   ETWGPU_ASSIGN(graph_, importGraph(payload, data));
-  ETWGPU_TRY(runPasses(graph_, shared_->options.disabled_passes));
+  ETWGPU_TRY(runPasses(graph_, disabledPasses(shared_->options, alone)));
+  if (alone) shared_->rings = RingMark(graph_);
   ETWGPU_TRY(findKernels());
   const PlanOptions plan{.alignment = kArenaAlignment, .bytes = bytesOf};
   ETWGPU_ASSIGN(plan_, planMemory(graph_, {}, plan));
@@ -502,6 +504,7 @@ Status CpuDelegate::run(std::span<const DelegateArg> inputs, std::span<DelegateA
   bindArena();
   ETWGPU_TRY(bindSymbols(inputs));
   ETWGPU_TRY(copyInputs(inputs));
+  ETWGPU_TRY(shared_->rings.enter(inputs, evaluated_));
   shared_->pool->beginRun();
   Status status = runNodes(options);
   shared_->pool->endRun();
@@ -513,9 +516,9 @@ Status CpuDelegate::run(std::span<const DelegateArg> inputs, std::span<DelegateA
 }  // namespace
 
 Result<std::unique_ptr<Delegate>> makeCpuDelegate(std::shared_ptr<CpuShared> shared, std::span<const uint8_t> payload,
-                                                  const NamedDataMap& data) {
+                                                  const NamedDataMap& data, bool alone) {
   auto delegate = std::make_unique<CpuDelegate>(std::move(shared));
-  ETWGPU_TRY(delegate->load(payload, data));
+  ETWGPU_TRY(delegate->load(payload, data, alone));
   return std::unique_ptr<Delegate>(std::move(delegate));
 }
 

@@ -44,6 +44,11 @@ struct LoadOptions {
   Tuning tuning;
 };
 
+/// The passes to leave out. alone: the delegate is its program's only one, nobody else reads its states.
+inline std::string disabledPasses(const LoadOptions& options, bool alone) {
+  return alone ? options.disabled_passes : options.disabled_passes + ",ring_cache";
+}
+
 /// Bytes by purpose, as in the demo's report.
 struct MemoryReport {
   uint64_t weights = 0, state = 0, arena = 0, other = 0;
@@ -129,6 +134,8 @@ struct StateRange {
   uint64_t offset = 0, size = 0;
 };
 
+class RingMark;
+
 class Delegate {
  public:
   virtual ~Delegate() = default;
@@ -157,6 +164,9 @@ class Delegate {
     co_return Status(Code::unsupported_operator, "this delegate has no steps");
   }
   virtual int stepsInFlight() const { return 0; }
+  /// Where the delegate's caches are rings, what they still hold (ring_mark.h); calls that need more are refused. Else
+  /// nullptr.
+  virtual RingMark* rings() { return nullptr; }
   /// The states of the graph that have memory, each once.
   virtual std::vector<StateLayout> states() const { return {}; }
   /// Copies parts of states out of the device's memory, one after another, or into it. Not while steps are in flight.
@@ -179,8 +189,9 @@ class Delegate {
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload,
-                                                           const NamedDataMap& data) = 0;
+  /// alone: it is the program's only one, so that its states are its own.
+  virtual Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload, const NamedDataMap& data,
+                                                           bool alone = false) = 0;
   /// Sets all states to their initial values (zeros without one). The contents of a KV cache beyond the position in use
   /// need no reset.
   virtual Task<Status> resetStates() = 0;

@@ -330,12 +330,19 @@ Status Session::shareStates() {
   return {};
 }
 
+bool Session::hasOneDelegate() const {
+  size_t count = 0;
+  for (const LoadedMethod& m : methods_) count += m.delegates.size();
+  return count == 1;
+}
+
 Status Session::makeDelegates(std::vector<PendingRead>& reads) {
   Status failure;
   for (size_t i = 0; i < methods_.size(); ++i) {
     for (size_t k = 0; k < methods_[i].delegates.size(); ++k) {
       LoadedDelegate& d = methods_[i].delegates[k];
-      Result<std::unique_ptr<Delegate>> made = config_.backend->createDelegate(d.payload, named_data_);
+      Result<std::unique_ptr<Delegate>> made =
+          config_.backend->createDelegate(d.payload, named_data_, hasOneDelegate());
       if (!made.ok()) {
         const std::string message =
             format("%s: method %s, delegate %zu: ", program_->file.c_str(), specs_[i].name.c_str(), k) +
@@ -361,7 +368,8 @@ Task<Status> Session::rebuild(std::string method, Tuning tuning) {
   for (size_t i = 0; i < methods_.size(); ++i) {
     if (specs_[i].name != method) continue;
     for (LoadedDelegate& d : methods_[i].delegates) {
-      ETWGPU_CO_ASSIGN(std::unique_ptr<Delegate> made, config_.backend->createDelegate(d.payload, named_data_));
+      ETWGPU_CO_ASSIGN(std::unique_ptr<Delegate> made,
+                       config_.backend->createDelegate(d.payload, named_data_, hasOneDelegate()));
       if (!made->takeReads().empty()) co_return Status(Code::internal, "a rebuilt delegate wants to read");
       ETWGPU_CO_TRY(co_await made->finishLoading());
       d.delegate = std::move(made);

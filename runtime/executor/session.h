@@ -116,6 +116,7 @@ class Session {
   Status readHost(DataSource& source, FileRange range, const std::string& what, std::vector<PendingRead>& reads,
                   const uint8_t*& bytes);
   Status collectMissing();
+  bool hasOneDelegate() const;
   Status makeDelegates(std::vector<PendingRead>& reads);
   Task<Status> readAll(std::vector<PendingRead> reads);
   Task<Status> loadInto();

@@ -31,8 +31,9 @@ enum FusedLinearArg {
 /// Rotary embedding of the query and key parts of qkv, and the write of key and value into the cache.
 ///   qkv [1, S, (Hq + 2 Hkv) · D]; table [L, 2, D/2] f32 (cos, then sin); start: int tensor [1]; row s of qkv is
 ///   position start + s. Rotation pairs element i with i + D/2 ("half" convention). k_cache, v_cache: states [1, Hkv,
-///   L, D], positions start … start + S − 1 are overwritten. output: q [1, S, Hq, D], rotated. q_norm, k_norm [D] or
-///   both None: an RMS norm of each query and key head before the rotation, with head_eps.
+///   C, D], positions start … start + S − 1 are overwritten, position p in row p mod C: C is L, or less (a ring, see
+///   etwgpu.cached_attention). output: q [1, S, Hq, D], rotated. q_norm, k_norm [D] or both None: an RMS norm of each
+///   query and key head before the rotation, with head_eps.
 inline constexpr std::string_view kRopeCacheWrite = "etwgpu.rope_cache_write";
 enum RopeCacheWriteArg {
   kRopeQkv,
@@ -50,7 +51,9 @@ enum RopeCacheWriteArg {
 
 /// Attention of S queries at positions start … start + S − 1 over the cache, causal, reading only the used part.
 ///   q [1, S, Hq, D]; output [1, S, Hq · D]. Key position j is visible to the query at position p if
-///   j <= p and (window == 0 or j > p − window). scale multiplies the scores.
+///   j <= p and (window == 0 or j > p − window). scale multiplies the scores. The caches [1, Hkv, C, D] have a row for
+///   each position, or there are more positions than rows: then position p lies in row p mod C, C is a multiple of
+///   kRingAlignment, and window + S − 1 <= C. positions: how many there are; None: C.
 inline constexpr std::string_view kCachedAttention = "etwgpu.cached_attention";
 enum CachedAttentionArg {
   kAttentionQ,
@@ -59,8 +62,11 @@ enum CachedAttentionArg {
   kAttentionStart,
   kAttentionScale,
   kAttentionWindow,
+  kAttentionPositions,
   kAttentionArgCount
 };
+/// Keys that begin at a multiple of it, at most so many, lie one after another in a ring.
+inline constexpr int64_t kRingAlignment = 64;
 
 /// etwgpu.rope_cache_write behind its etwgpu.linear (no activation, glu or residual), as one operator: with one row,
 /// one kernel. x [1, S, K]; the other arguments and the output q [1, S, Hq, D] as in the two.
@@ -94,6 +100,11 @@ enum AttentionLinearArg {
   kAttentionLinearResidual,
   kAttentionLinearArgCount
 };
+
+/// y = rms_norm(x) + residual: what a norm behind attention or MLP gives, added to the stream. The arguments of
+/// aten.rms_norm.default (input, normalized_shape, weight, eps), then the residual, of the sizes of x.
+inline constexpr std::string_view kNormResidual = "etwgpu.norm_residual";
+enum NormResidualArg { kNormX, kNormShape, kNormWeight, kNormEps, kNormResidualAdded, kNormResidualArgCount };
 
 /// A group of pointwise operators and strided reads as one kernel: args are the tensors of Node::pointwise->inputs in
 /// order.

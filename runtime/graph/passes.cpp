@@ -18,10 +18,14 @@ constexpr Pass kPasses[] = {
     {"cached_attention", fuseCachedAttention},
     // Needs the attention to know that nothing else reads the cache; before linear, since it joins plain linears.
     {"rope_cache_write", fuseRopeCacheWrite},
+    // Needs caches that nothing but these two operators touch.
+    {"ring_cache", shrinkToRings},
     // Before pointwise: an activation or a sum is free at the end of a product.
     {"linear", fuseLinear},
     // Needs the linears with their norms and residuals.
     {"decoder", fuseDecoder},
+    // What no linear has taken; before pointwise, which would make a kernel of its own of the sum.
+    {"norm_residual", fuseNormResidual},
     {"convolution", fuseConvolution},
     // What is left of elementwise operators and layout.
     {"pointwise_lower", lowerPointwise},

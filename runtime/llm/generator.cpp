@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+
+#include "runtime/executor/ring_mark.h"
 
 namespace etwgpu {
 namespace {
@@ -14,6 +17,22 @@ constexpr auto kLongStep = std::chrono::milliseconds(8);
 Status unexpected(const std::string& what) {
   return {Code::invalid_argument,
           "not a language model method: " + what + "; expected ids i64 [1, S], start i64 [1] -> logits f32"};
+}
+
+/// As many positions as the smallest state has rows, the third of [1, H, L, D]; rings say themselves for how many they
+/// are. INT64_MAX: there is no such state.
+int64_t cachePositions(const Graph& g) {
+  int64_t positions = INT64_MAX;
+  std::set<ValueId> rings;
+  for (const RingCache& ring : ringCaches(g)) {
+    rings.insert({ring.k, ring.v});
+    positions = std::min(positions, ring.positions);
+  }
+  for (size_t v = 0; v < g.values.size(); ++v) {
+    if (g.values[v].kind == ValueKind::state && g.values[v].dims.size() == 4 && !rings.contains(ValueId(v)))
+      positions = std::min(positions, g.exprs.bounds(g.values[v].dims[2]).max);
+  }
+  return positions;
 }
 
 }  // namespace
@@ -37,11 +56,7 @@ Result<std::unique_ptr<Generator>> Generator::create(Delegate& delegate) {
   generator->chunk_ = delegate.preferredChunk();
   generator->vocabulary_ = g.exprs.bounds(logits.dims.back()).max;
   generator->all_positions_ = logits.dims.size() == 3;
-  // The cache holds as many positions as the smallest state has rows: the third of [1, H, L, D].
-  int64_t capacity = INT64_MAX;
-  for (const Value& v : g.values) {
-    if (v.kind == ValueKind::state && v.dims.size() == 4) capacity = std::min(capacity, g.exprs.bounds(v.dims[2]).max);
-  }
+  const int64_t capacity = cachePositions(g);
   if (capacity == INT64_MAX) return unexpected("no KV cache");
   generator->capacity_ = capacity;
   const int64_t rows = generator->all_positions_ ? std::min(generator->max_step_, capacity) : 1;
@@ -117,6 +132,8 @@ Result<int64_t> Generator::begin(std::vector<int32_t> ids, GenerateOptions optio
 int64_t Generator::startPrompt(const std::vector<int32_t>& ids) {
   size_t same = 0;
   while (same + 1 < ids.size() && same < tokens_.size() && tokens_[same] == ids[same]) ++same;
+  // What layers with a window saw there may be overwritten; it depends on all that was before it.
+  if (const RingMark* rings = delegate_.rings(); rings && int64_t(same) < rings->oldestStart()) same = 0;
   tokens_.resize(same);
   prompt_.assign(ids.begin() + ptrdiff_t(same), ids.end());
   prompt_due_ = true;

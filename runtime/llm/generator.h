@@ -60,10 +60,10 @@ class Generator {
   /// [1, S, V]. Anything else is invalid_argument with what was found.
   static Result<std::unique_ptr<Generator>> create(Delegate& delegate);
 
-  /// Begins a generation after the prompt `ids`. What the cache shares with it is not run again; returns how many
-  /// tokens those are (at least one token is left to run). limit_exceeded, with nothing changed, where the prompt and
-  /// one token more do not fit into the context (Overflow::stop); invalid_argument for ids outside of the vocabulary.
-  /// Runs nothing yet.
+  /// Begins a generation after the prompt `ids`. What the cache shares with it is not run again, unless caches of
+  /// layers with a window have lost what it needs (graph/ring.h); returns how many tokens those are (at least one is
+  /// left to run). limit_exceeded, with nothing changed, where the prompt and one token more do not fit into the
+  /// context (Overflow::stop); invalid_argument for ids outside of the vocabulary. Runs nothing yet.
   Result<int64_t> begin(std::vector<int32_t> ids, GenerateOptions options);
   /// The next token, or nothing at the end: then finishReason() says why. The first call runs the prompt.
   Task<Result<std::optional<GeneratedToken>>> next();
@@ -82,7 +82,7 @@ class Generator {
   /// Positions that the method accepts.
   int64_t capacity() const { return capacity_; }
   int64_t vocabulary() const { return vocabulary_; }
-  /// Forgets all but the first `position` tokens; their cache entries stay valid.
+  /// Forgets all but the first `position` tokens; begin() runs those again whose cache entries did not stay valid.
   Status rollback(int64_t position);
   /// Writes the tokens in the cache and the rows of the states that they fill, in the format of saved_state.h, piece by
   /// piece. invalid_argument while a generation is under way.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/executor/ring_mark.h"
 #include "runtime/llm/generator.h"
 
 namespace etwgpu {
@@ -46,13 +47,22 @@ std::span<const StateRange> nextPiece(const std::vector<StateRange>& ranges, siz
   return std::span(ranges).subspan(first, count);
 }
 
-uint64_t savedBytes(size_t states, size_t tokens, std::span<const StateRange> ranges) {
-  return sizeof(SavedHeader) + 4 * (states + tokens) + sizeOf(ranges) + sizeof(uint64_t);
+uint64_t savedBytes(size_t states, bool rings, size_t tokens, std::span<const StateRange> ranges) {
+  return sizeof(SavedHeader) + 4 * (states + rings + tokens) + sizeOf(ranges) + sizeof(uint64_t);
+}
+
+uint32_t versionOf(Delegate& delegate) { return delegate.rings() ? kRingStateVersion : kStateVersion; }
+
+UsedRows usedRows(Delegate& delegate, int64_t capacity, int64_t rows, int64_t written) {
+  UsedRows used{capacity, rows, {}, written};
+  for (const RingCache& ring : ringCaches(delegate.graph()))
+    for (const ValueId state : {ring.k, ring.v}) used.rings.insert(delegate.graph().value(state).name);
+  return used;
 }
 
 }  // namespace
 
-std::vector<StateRange> usedRanges(const std::vector<StateLayout>& states, int64_t capacity, int64_t rows) {
+std::vector<StateRange> usedRanges(const std::vector<StateLayout>& states, const UsedRows& used) {
   std::vector<StateRange> ranges;
   const auto add = [&](size_t state, uint64_t offset, uint64_t size) {
     for (const uint64_t end = offset + size; offset < end; offset += ranges.back().size)
@@ -61,19 +71,23 @@ std::vector<StateRange> usedRanges(const std::vector<StateLayout>& states, int64
   for (const size_t i : byName(states)) {
     const StateLayout& s = states[i];
     const uint64_t row = s.sizes.size() == 4 ? uint64_t(s.sizes[3]) * dtypeSize(s.dtype) : 0;
-    if (row == 0 || row % 4 != 0 || s.sizes[2] != capacity) {
+    const bool ring = used.rings.contains(s.name) && used.written <= s.sizes[2];
+    if (row == 0 || row % 4 != 0 || !(s.sizes[2] == used.capacity || ring)) {
       add(i, 0, wholeWords(s.bytes()));
       continue;
     }
     for (int64_t block = 0; block < s.sizes[0] * s.sizes[1]; ++block)
-      add(i, uint64_t(block * capacity) * row, uint64_t(rows) * row);
+      add(i, uint64_t(block * s.sizes[2]) * row, uint64_t(used.rows) * row);
   }
   return ranges;
 }
 
 Task<Status> saveState(Delegate& delegate, int64_t capacity, std::span<const int32_t> tokens, StateSink sink) {
   const std::vector<StateLayout> states = delegate.states();
-  const std::vector<StateRange> ranges = usedRanges(states, capacity, int64_t(tokens.size()));
+  const RingMark* rings = delegate.rings();
+  const uint32_t written = rings ? uint32_t(rings->written()) : 0;
+  const std::vector<StateRange> ranges =
+      usedRanges(states, usedRows(delegate, capacity, int64_t(tokens.size()), written));
   const std::vector<uint32_t> formats = formatsOf(states);
   Digest digest;
   const auto put = [&](std::span<const uint8_t> bytes) {
@@ -81,13 +95,14 @@ Task<Status> saveState(Delegate& delegate, int64_t capacity, std::span<const int
     return sink(bytes);
   };
   const SavedHeader header{kStateMagic,
-                           kStateVersion,
+                           versionOf(delegate),
                            delegate.graph().identity,
-                           savedBytes(states.size(), tokens.size(), ranges),
+                           savedBytes(states.size(), rings != nullptr, tokens.size(), ranges),
                            uint32_t(tokens.size()),
                            uint32_t(states.size())};
   ETWGPU_CO_TRY(put(bytesOf(&header)));
   ETWGPU_CO_TRY(put(bytesOf(formats.data(), formats.size())));
+  if (rings) ETWGPU_CO_TRY(put(bytesOf(&written)));
   ETWGPU_CO_TRY(put(bytesOf(tokens.data(), tokens.size())));
   std::vector<uint8_t> piece;
   for (size_t i = 0; i < ranges.size();) {
@@ -119,8 +134,8 @@ Task<Status> StateReader::read(void* to, uint64_t size) {
 Status StateReader::checkHeader(const SavedHeader& h) const {
   const auto refuse = [&](std::string why) { return Status(Code::saved_state, source_.name() + " " + why); };
   if (h.magic != kStateMagic) return refuse("is no saved state");
-  if (h.version != kStateVersion)
-    return refuse(format("is a saved state of version %u, this runtime reads %u", h.version, kStateVersion));
+  if (h.version != versionOf(delegate_))
+    return refuse(format("is a saved state of version %u, this runtime reads %u", h.version, versionOf(delegate_)));
   if (h.identity != delegate_.graph().identity) {
     return refuse(format("is the saved state of another model: %016llx, not %016llx", (unsigned long long)h.identity,
                          (unsigned long long)delegate_.graph().identity));
@@ -141,18 +156,16 @@ Task<Status> StateReader::check() {
   ETWGPU_CO_TRY(co_await read(&header, sizeof header));
   ETWGPU_CO_TRY(checkHeader(header));
   const std::vector<StateLayout> states = delegate_.states();
-  ranges_ = usedRanges(states, capacity_, header.tokens);
-  if (header.bytes != savedBytes(states.size(), header.tokens, ranges_)) {
-    // other element sizes make other lengths
-    std::vector<uint32_t> formats(states.size());
-    if (header.bytes > sizeof header + 4 * formats.size())
-      ETWGPU_CO_TRY(co_await read(formats.data(), 4 * formats.size()));
-    co_return refuse(formats == formatsOf(states) ? "is damaged: its length does not fit"
-                                                  : "was saved with states of another precision");
-  }
+  const bool rings = delegate_.rings() != nullptr;
   std::vector<uint32_t> formats(states.size());
+  if (header.bytes < savedBytes(states.size(), rings, 0, {})) co_return refuse("is damaged: its length does not fit");
   ETWGPU_CO_TRY(co_await read(formats.data(), 4 * formats.size()));
   if (formats != formatsOf(states)) co_return refuse("was saved with states of another precision");
+  if (rings) ETWGPU_CO_TRY(co_await read(&written_, sizeof written_));
+  if (rings && written_ < header.tokens) co_return refuse("is damaged: its caches do not fit its tokens");
+  ranges_ = usedRanges(states, usedRows(delegate_, capacity_, header.tokens, written_));
+  if (header.bytes != savedBytes(states.size(), rings, header.tokens, ranges_))
+    co_return refuse("is damaged: its length does not fit");
   tokens_.resize(header.tokens);
   ETWGPU_CO_TRY(co_await read(tokens_.data(), 4 * tokens_.size()));
   data_at_ = at_;
@@ -195,6 +208,7 @@ Task<Status> Generator::restore(DataSource& source) {
     co_return Status(Code::saved_state, source.name() + " is damaged: tokens outside of the vocabulary");
   tokens_.clear();
   ETWGPU_CO_TRY(co_await reader.apply());
+  if (RingMark* rings = delegate_.rings()) rings->setWritten(reader.written());
   tokens_ = reader.tokens();
   co_return Status();
 }

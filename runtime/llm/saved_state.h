@@ -1,10 +1,13 @@
 // The cache of a generator as bytes: for another visit, another conversation in between, another process.
 //
-// Little-endian: the header (SavedHeader), a u32 for each state (stateFormat), the tokens (i32), the parts of the
-// states that the tokens fill, by the states' names, and a Digest of all that (u64).
+// Little-endian: the header (SavedHeader), a u32 for each state (stateFormat), where the model has caches that are
+// rings (graph/ring.h) another for RingMark::written, the tokens (i32), the parts of the states that the tokens fill,
+// by the states' names, and a Digest of all that (u64).
 #pragma once
 
 #include <functional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "runtime/core/data_source.h"
@@ -24,12 +27,19 @@ struct SavedHeader {
   uint32_t tokens = 0, states = 0;
 };
 inline constexpr uint32_t kStateMagic = 0x53475745;  // "EWGS"
-inline constexpr uint32_t kStateVersion = 1;
+/// Of models without rings, and with them.
+inline constexpr uint32_t kStateVersion = 1, kRingStateVersion = 2;
 
-/// The parts of states that hold the first `rows` of the cache's `capacity` rows: of a state [1, H, capacity, D] the
-/// first rows of each of the H blocks, all of any other one. In order of names, each of at most kStatePiece bytes.
+/// The parts of states that hold the first `rows` of the cache's `capacity` positions: of a state [1, H, capacity, D]
+/// the first rows of each of the H blocks, as of a ring into which fewer positions than it has rows have been written;
+/// all of any other one. In order of names, each of at most kStatePiece bytes.
 inline constexpr uint64_t kStatePiece = uint64_t(4) << 20;
-std::vector<StateRange> usedRanges(const std::vector<StateLayout>& states, int64_t capacity, int64_t rows);
+struct UsedRows {
+  int64_t capacity = 0, rows = 0;
+  std::set<std::string> rings = {};  // names of states
+  int64_t written = 0;               // RingMark::written
+};
+std::vector<StateRange> usedRanges(const std::vector<StateLayout>& states, const UsedRows& used);
 
 Task<Status> saveState(Delegate& delegate, int64_t capacity, std::span<const int32_t> tokens, StateSink sink);
 
@@ -43,6 +53,8 @@ class StateReader {
   /// Writes the states.
   Task<Status> apply();
   const std::vector<int32_t>& tokens() const { return tokens_; }
+  /// RingMark::written of the saved cache.
+  int64_t written() const { return written_; }
 
  private:
   Status checkHeader(const SavedHeader& header) const;
@@ -55,6 +67,7 @@ class StateReader {
   std::vector<StateRange> ranges_;
   Digest digest_;
   uint64_t at_ = 0, data_at_ = 0;
+  uint32_t written_ = 0;
 };
 
 }  // namespace etwgpu

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 
+#include "runtime/executor/ring_mark.h"
 #include "runtime/llm/generator.h"
 
 namespace etwgpu {
@@ -93,6 +94,7 @@ class Tuner {
 
   Task<Result<double>> tokens(Delegate& delegate) {
     const std::vector<int32_t> first = {1};
+    if (RingMark* rings = delegate.rings()) rings->setWritten(0);  // it does not matter what the caches hold
     const int count = kLead + tokens_;
     int submitted = 0;
     Clock::time_point began = Clock::now();

@@ -15,11 +15,12 @@ class GpuBackend final : public Backend {
     setTuning(options.tuning);
   }
 
-  Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload,
-                                                   const NamedDataMap& data) override {
+  Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload, const NamedDataMap& data,
+                                                   bool alone) override {
     const LoadOptions& options = store_->options();
     ETWGPU_ASSIGN(Graph graph, importGraph(payload, data));
-    ETWGPU_TRY(runPasses(graph, options.disabled_passes));
+    ETWGPU_TRY(runPasses(graph, disabledPasses(options, alone)));
+    if (alone) store_->rings() = RingMark(graph);
     ETWGPU_ASSIGN(GpuPlan plan, planGraph(std::move(graph), store_->device().capabilities(), options));
     auto delegate = std::make_unique<GpuDelegate>(store_, std::move(plan));
     ETWGPU_TRY(delegate->prepare(data));
@@ -29,6 +30,7 @@ class GpuBackend final : public Backend {
   Task<Status> resetStates() override {
     Device& device = store_->device();
     ETWGPU_CO_TRY(device.status());
+    store_->rings().setWritten(0);
     if (!store_->hasStates()) co_return Status();
     const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device.handle(), nullptr));
     store_->recordReset(encoder.get());

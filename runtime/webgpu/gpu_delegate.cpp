@@ -221,6 +221,7 @@ Task<Status> GpuDelegate::execute(std::span<const DelegateArg> inputs, std::span
   stats_ = {};
   ETWGPU_CO_TRY(prepareCall(inputs, options.argmax_output));
   ETWGPU_CO_TRY(describeOutputs(outputs, options));
+  ETWGPU_CO_TRY(store_->rings().enter(inputs, values_));
   ETWGPU_CO_TRY(uploadInputs(inputs));
   if (profiling_) ETWGPU_CO_TRY(prepareProfiling());
   submit();

@@ -32,6 +32,7 @@ class GpuDelegate final : public Delegate {
   Status submitStep(const StepRequest& request) override;
   Task<Result<StepResult>> readStep() override;
   int stepsInFlight() const override { return ring_.inFlight(); }
+  RingMark* rings() override { return store_->rings().present() ? &store_->rings() : nullptr; }
   std::vector<StateLayout> states() const override;
   Task<Status> readStates(std::span<const StateRange> ranges, std::span<uint8_t> to) override;
   Task<Status> writeStates(std::span<const StateRange> ranges, std::span<const uint8_t> from) override;
@@ -74,6 +75,7 @@ class GpuDelegate final : public Delegate {
   Status uploadInputs(std::span<const DelegateArg> inputs);
   Status uploadMask(const StepRequest& request);
   Status prepareStep(const StepRequest& request);
+  Status enterRings(const StepRequest& request);
   int stepDepth() const;
   Status rebuildCommands(int mode);
   void flushUploads();

@@ -66,11 +66,17 @@ Status GpuDelegate::uploadMask(const StepRequest& request) {
   return {};
 }
 
+Status GpuDelegate::enterRings(const StepRequest& request) {
+  if (request.ids.empty()) return store_->rings().enter(profile_position_ + last_step_tokens_, 1);
+  return store_->rings().enter(request.start, int64_t(request.ids.size()));
+}
+
 Status GpuDelegate::prepareStep(const StepRequest& request) {
   const int mode = request.choose ? step_mode_ : -1;
   const bool continues = request.ids.empty();
   if (continues && last_step_tokens_ != 1 && !(last_step_tokens_ > 1 && plan_.feedback.last_row_only))
     return Status(Code::invalid_argument, "there is no step to continue");
+  ETWGPU_TRY(enterRings(request));
   if (continues) profile_position_ += last_step_tokens_;
   if (continues && last_step_tokens_ == 1 && mode == last_mode_) return {};
   const int64_t tokens = continues ? 1 : int64_t(request.ids.size());

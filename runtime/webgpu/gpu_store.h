@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/executor/delegate.h"
+#include "runtime/executor/ring_mark.h"
 #include "runtime/webgpu/device.h"
 #include "runtime/webgpu/gpu_storage.h"
 
@@ -81,6 +82,7 @@ class GpuStore {
   /// Records the initial values of all states: zeros, or a copy of what was read.
   void recordReset(WGPUCommandEncoder encoder) const;
   bool hasStates() const { return !states_.empty(); }
+  RingMark& rings() { return rings_; }
 
  private:
   struct State {
@@ -98,6 +100,7 @@ class GpuStore {
   std::vector<GpuBuffer> constant_buffers_;
   std::map<std::string, GpuSlice> constants_;  // by what they consist of
   std::map<std::string, State> states_;
+  RingMark rings_;
 };
 
 /// Converts and uploads.

@@ -218,13 +218,13 @@ struct BuilderSizes : NamedDataSizes {
 };
 
 /// A Llama-like decoder of `layers` layers as the exporter writes it: dim 16, `query_heads` × 8 with `kv_heads` of keys
-/// and values, cache of 16 positions, vocabulary 32; inputs x f32 [1, S, 16] and start i64 [1], output logits of the
-/// last token.
-inline GraphBuilder decoder(int layers, int window = 0, int query_heads = 4, int kv_heads = 2,
-                            bool head_norms = false) {
-  constexpr int kDim = 16, kWidth = 8, kCache = 16, kFfn = 24, kVocab = 32;
+/// and values, `cache` positions, vocabulary 32; inputs x f32 [1, S, 16], S up to `most`, and start i64 [1], output
+/// logits of the last token.
+inline GraphBuilder decoder(int layers, int window = 0, int query_heads = 4, int kv_heads = 2, bool head_norms = false,
+                            int cache = 16, int most = 15) {
+  constexpr int kDim = 16, kWidth = 8, kFfn = 24, kVocab = 32;
   GraphBuilder b;
-  const ExprId s = b.symbol("s", 1, 15, 0, 1);
+  const ExprId s = b.symbol("s", 1, most, 0, 1);
   ValueId x = b.input("x", DType::f32, {1, s, kDim});
   const ValueId start = b.input("start", DType::i64, {1});
   const auto none = std::monostate{};
@@ -233,14 +233,14 @@ inline GraphBuilder decoder(int layers, int window = 0, int query_heads = 4, int
   };
   const ValueId pos = b.binary("add", range("steps", s), start, "pos", {s}, DType::i64);
   const ValueId column = b.node("aten.unsqueeze_copy.default", {pos, b.i(1)}, "column", {s, 1}, DType::i64);
-  const ValueId keys = range("keys", kCache);
-  ValueId mask = b.binary("le", keys, column, "mask", {s, kCache}, DType::boolean);
+  const ValueId keys = range("keys", cache);
+  ValueId mask = b.binary("le", keys, column, "mask", {s, cache}, DType::boolean);
   if (window) {
     const ValueId low = b.node("aten.sub.Scalar", {column, b.i(window), b.i(1)}, "low", {s, 1}, DType::i64);
-    const ValueId near = b.binary("gt", keys, low, "near", {s, kCache}, DType::boolean);
-    mask = b.node("aten.logical_and.default", {mask, near}, "both", {s, kCache}, DType::boolean);
+    const ValueId near = b.binary("gt", keys, low, "near", {s, cache}, DType::boolean);
+    mask = b.node("aten.logical_and.default", {mask, near}, "both", {s, cache}, DType::boolean);
   }
-  const ValueId table = b.constant("rotary", {kCache, 2, kWidth / 2});
+  const ValueId table = b.constant("rotary", {cache, 2, kWidth / 2});
   const ValueId rows = b.node("aten.index.Tensor", {table, std::vector<ValueId>{pos}}, "rows", {s, 2, kWidth / 2});
   ValueId part[2];
   for (int p : {0, 1})
@@ -275,10 +275,10 @@ inline GraphBuilder decoder(int layers, int window = 0, int query_heads = 4, int
     const ValueId q = rotate(heads("q", query_heads), n + "q", query_heads),
                   k = rotate(heads("k", kv_heads), n + "k", kv_heads), v = heads("v", kv_heads);
     const auto write = [&](const char* name, ValueId new_rows) {
-      const ValueId cache = b.state(n + name, {1, kv_heads, kCache, kWidth});
-      const ValueId put = b.node("aten.index_put.default", {cache, std::vector<ValueId>{-1, -1, pos}, new_rows, false},
-                                 n + name + "put", {1, kv_heads, kCache, kWidth});
-      b.mutate(cache, put);
+      const ValueId state = b.state(n + name, {1, kv_heads, cache, kWidth});
+      const ValueId put = b.node("aten.index_put.default", {state, std::vector<ValueId>{-1, -1, pos}, new_rows, false},
+                                 n + name + "put", {1, kv_heads, cache, kWidth});
+      b.mutate(state, put);
       return put;
     };
     const ValueId kc = write("kc", k), vc = write("vc", v);

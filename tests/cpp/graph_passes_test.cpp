@@ -4,6 +4,7 @@
 #include "runtime/graph/fused_ops.h"
 #include "runtime/graph/passes.h"
 #include "runtime/graph/passes/passes_list.h"
+#include "runtime/graph/ring.h"
 #include "tests/cpp/graph_builder.h"
 
 namespace etwgpu {
@@ -111,7 +112,7 @@ TEST(StateMutations, SwappedStatesAreSavedFirst) {
 constexpr char kDecoderLayer[] =
     "0.sdpa.q.rope: f32[1, s, 4, 8] = etwgpu.qkv_cache_write(x, 0.q.w+0.k.w+0.v.w, None, true, 0.n1.w, 1e-05, rotary, "
     "start, 0.kc, 0.vc, 4, 2, None, None, 0.0)\n"
-    "0.x1: f32[1, s, 16] = etwgpu.attention_linear(0.sdpa.q.rope, 0.kc, 0.vc, start, 0.25, %d, 0.o.w, None, x)\n"
+    "0.x1: f32[1, s, 16] = etwgpu.attention_linear(0.sdpa.q.rope, 0.kc, 0.vc, start, 0.25, %d, None, 0.o.w, None, x)\n"
     "0.mul: f32[1, s, 24] = etwgpu.linear(0.x1, 0.gate.w+0.up.w, None, None, true, 0.n2.w, 1e-05, \"silu\", true)\n"
     "0.x2: f32[1, s, 16] = etwgpu.linear(0.mul, 0.down.w, None, 0.x1, false, None, 0.0, \"none\", false)\n"
     "logits: f32[1, 32] = etwgpu.linear(0.x2, head.w, None, None, true, norm.w, 1e-05, \"none\", false, s - 1)\n"
@@ -123,6 +124,53 @@ TEST(Pipeline, DecoderLayerIsFourNodes) {
     ASSERT_TRUE(runPasses(b.graph).ok());
     EXPECT_EQ(nodesText(b.graph), format(kDecoderLayer, window));
     for (const Value& v : b.graph.values) EXPECT_NE(v.name, "0.q.w") << "joined weights must not be loaded twice";
+  }
+}
+
+/// Rows of the caches after all passes, in order.
+std::vector<int64_t> cacheRows(GraphBuilder b, std::string_view disabled = {}) {
+  EXPECT_TRUE(runPasses(b.graph, disabled).ok());
+  std::vector<int64_t> rows;
+  for (const Value& v : b.graph.values)
+    if (v.kind == ValueKind::state) rows.push_back(b.graph.exprs.constantValue(v.dims[2]));
+  return rows;
+}
+
+TEST(Pipeline, CachesOfWindowsAreRings) {
+  const auto decoder = [](int window, int most) { return testing::decoder(1, window, 4, 2, false, 512, most); };
+  using Rows = std::vector<int64_t>;
+  EXPECT_EQ(cacheRows(decoder(60, 68)), (Rows{128, 128}));
+  EXPECT_EQ(cacheRows(decoder(60, 69)), (Rows{192, 192}));
+  EXPECT_EQ(cacheRows(decoder(48, 1)), (Rows{64, 64})) << "16 steps may be given up";
+  EXPECT_EQ(cacheRows(decoder(49, 1)), (Rows{128, 128}));
+  EXPECT_EQ(cacheRows(decoder(60, 400)), (Rows{512, 512})) << "no less";
+  EXPECT_EQ(cacheRows(decoder(60, 511)), (Rows{512, 512}));
+  EXPECT_EQ(cacheRows(decoder(0, 8)), (Rows{512, 512})) << "no window";
+  EXPECT_EQ(cacheRows(decoder(60, 8), "ring_cache"), (Rows{512, 512}));
+  EXPECT_EQ(cacheRows(decoder(60, 8), "rope_cache_write"), (Rows{512, 512})) << "written by an index";
+  GraphBuilder b = decoder(60, 8);
+  ASSERT_TRUE(runPasses(b.graph).ok());
+  const std::vector<RingCache> rings = ringCaches(b.graph);
+  ASSERT_EQ(rings.size(), 1u);
+  EXPECT_EQ((std::vector<int64_t>{rings[0].rows, rings[0].positions, rings[0].window}), (Rows{128, 512, 60}));
+  EXPECT_EQ(b.graph.value(rings[0].start).name, "start");
+}
+
+TEST(Pipeline, CachesThatOthersReadAreNoRings) {
+  using Change = void (*)(GraphBuilder&, ValueId cache);
+  const Change changes[] = {
+      [](GraphBuilder& b, ValueId cache) {
+        b.output(b.binary("add", cache, cache, "twice", {1, 2, 512, 8}));
+      },
+      [](GraphBuilder& b, ValueId cache) { b.graph.value(cache).literal.resize(2 * 512 * 8 * 4); }};
+  for (const Change change : changes) {
+    GraphBuilder b = testing::decoder(1, 60, 4, 2, false, 512, 8);
+    for (size_t v = 0; v < b.graph.values.size(); ++v) {
+      if (b.graph.values[v].name != "0.vc") continue;
+      change(b, ValueId(v));
+      break;
+    }
+    EXPECT_EQ(cacheRows(b), (std::vector<int64_t>{512, 512}));
   }
 }
 

@@ -4,7 +4,9 @@
 
 #include <cmath>
 
+#include "runtime/graph/fused_ops.h"
 #include "runtime/graph/passes.h"
+#include "runtime/graph/ring.h"
 #include "runtime/program/sources.h"
 #include "tests/cpp/graph_builder.h"
 
@@ -48,7 +50,7 @@ Result<std::vector<float>> runOnCpu(const GraphBuilder& b, const std::vector<Cal
   options.activations = Activations::exact;
   const auto backend = makeCpuBackend(options);
   const std::vector<uint8_t> payload = testing::serialize(b.graph);
-  ETWGPU_ASSIGN(auto delegate, backend->createDelegate(payload, data));
+  ETWGPU_ASSIGN(auto delegate, backend->createDelegate(payload, data, true));
   for (auto& [source, request] : delegate->takeReads()) {
     std::memcpy(request.host, source->data() + request.offset, request.size);
   }
@@ -113,6 +115,45 @@ TEST(Semantics, Decoder) {
     comparePasses(testing::decoder(2, window), calls);
     comparePasses(testing::decoder(1, window, 4, 2, true), calls);
   }
+}
+
+TEST(Semantics, CachesThatAreRings) {
+  GraphBuilder b = testing::decoder(2, 5, 4, 2, true, 256, 20);
+  ASSERT_TRUE(runPasses(b.graph).ok());
+  ASSERT_EQ(ringCaches(b.graph).size(), 2u);
+  ASSERT_EQ(ringCaches(b.graph)[0].rows, 64);
+  std::vector<Call> calls;
+  int64_t at = 0;
+  for (const int64_t n : {20, 20, 1, 19, 1, 1, 1, 1, 1, 7, 20, 20, 13, 1, 1, 1, 20, 20, 20, 1, 20, 20, 1, 1}) {
+    calls.push_back({{floats({1, n, 16}, uint32_t(n + at)), ints({1}, {at})}});
+    at += n;
+    if (at == 67) at -= 4;  // what was in flight is given up
+  }
+  ASSERT_GT(at, 3 * 64);
+  comparePasses(testing::decoder(2, 5, 4, 2, true, 256, 20), calls);
+}
+
+TEST(Semantics, NormsThatAreAdded) {
+  GraphBuilder b;
+  const ExprId s = b.symbol("s", 1, 9, 0, 1);
+  const Dims dims{1, s, 16};
+  ValueId x = b.input("x", DType::f32, dims);
+  const auto norm = [&](ValueId v, const std::string& name) {
+    return b.rmsNorm(v, b.constant(name + ".w", {16}), 16, name, dims);
+  };
+  const auto linear = [&](ValueId v, const std::string& name) {
+    return b.linear(v, b.constant(name, {16, 16}), name + "y", dims);
+  };
+  x = b.binary("add", x, norm(linear(norm(x, "n1"), "w1"), "p1"), "x1", dims);
+  x = b.binary("add", norm(linear(norm(x, "n2"), "w2"), "p2"), x, "x2", dims);
+  const ValueId twice = norm(x, "n3");
+  b.output(b.binary("add", twice, twice, "doubled", dims));
+  Graph passed = b.graph;
+  ASSERT_TRUE(runPasses(passed).ok());
+  int fused = 0;
+  for (const Node& n : passed.nodes) fused += n.op == kNormResidual;
+  EXPECT_EQ(fused, 2);
+  for (const int64_t n : {1, 4}) comparePasses(b, {{{floats({1, n, 16}, 7)}}});
 }
 
 TEST(Semantics, Pointwise) {

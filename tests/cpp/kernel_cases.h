@@ -58,16 +58,23 @@ inline KernelCase linearCase(const std::string& name, const LinearOptions& o) {
   return c;
 }
 
-/// etwgpu.cached_attention, S in [1, 64], over a cache of `length` positions.
+/// The start of cases whose caches are rings: from "late" on, which the tests let wrap around.
+inline ValueId startOf(GraphBuilder& b, bool ring) { return b.input(ring ? "late" : "start", DType::i64, {1}); }
+constexpr int64_t kRingRows = 128, kRingPositions = 1000, kRingWindow = 60;
+
+/// etwgpu.cached_attention, S in [1, 64], over a cache of `length` positions; ring: of kRingRows rows, with a window.
 inline KernelCase cachedAttentionCase(const std::string& name, int64_t heads, int64_t kv_heads, int64_t d,
-                                      int64_t length) {
+                                      int64_t length, bool ring = false) {
   KernelCase c{name, {}};
   GraphBuilder& b = c.builder;
   const ExprId s = b.symbol("s", 1, 64, 0, 1);
   const ValueId q = b.value("q", DType::f32, {1, s, heads, d}, ValueKind::intermediate);
-  const ValueId start = b.input("start", DType::i64, {1});
+  const ValueId start = startOf(b, ring);
   const ValueId k = b.state("k", {1, kv_heads, length, d}), v = b.state("v", {1, kv_heads, length, d});
-  b.node(std::string(kCachedAttention), {q, k, v, start, 0.125, b.i(0)}, "y", {1, s, heads * d});
+  Arg positions;
+  if (ring) positions = b.i(kRingPositions);
+  b.node(std::string(kCachedAttention), {q, k, v, start, 0.125, b.i(ring ? kRingWindow : 0), positions}, "y",
+         {1, s, heads * d});
   return c;
 }
 
@@ -79,13 +86,13 @@ inline void addHeadNorms(GraphBuilder& b, int64_t d, bool norms) {
   args.push_back(1e-6);
 }
 
-inline KernelCase ropeCase(int64_t d, bool norms = false) {
-  KernelCase c{"rope", {}};
+inline KernelCase ropeCase(int64_t d, bool norms = false, bool ring = false) {
+  KernelCase c{ring ? "rope_ring" : "rope", {}};
   GraphBuilder& b = c.builder;
   const ExprId s = b.symbol("s", 1, 64, 0, 1);
   const ValueId qkv = b.value("qkv", DType::f32, {1, s, 8 * d}, ValueKind::intermediate);
-  const ValueId table = b.value("table", DType::f32, {128, 2, d / 2}, ValueKind::constant);
-  const ValueId start = b.input("start", DType::i64, {1});
+  const ValueId table = b.value("table", DType::f32, {ring ? kRingPositions : 128, 2, d / 2}, ValueKind::constant);
+  const ValueId start = startOf(b, ring);
   const ValueId k = b.state("k", {1, 2, 128, d}), v = b.state("v", {1, 2, 128, d});
   b.node(std::string(kRopeCacheWrite), {qkv, table, start, k, v, b.i(4), b.i(2)}, "q", {1, s, 4, d});
   addHeadNorms(b, d, norms);
@@ -94,7 +101,7 @@ inline KernelCase ropeCase(int64_t d, bool norms = false) {
 
 /// etwgpu.qkv_cache_write with 4 query and 2 key heads.
 inline KernelCase qkvCase(const std::string& name, int64_t d, int64_t k, int bits, bool symmetric, bool bias,
-                          bool norms = false) {
+                          bool norms = false, bool ring = false) {
   KernelCase c{name, {}};
   GraphBuilder& b = c.builder;
   const ExprId s = b.symbol("s", 1, 64, 0, 1);
@@ -102,8 +109,8 @@ inline KernelCase qkvCase(const std::string& name, int64_t d, int64_t k, int bit
   const ValueId w = weightOf(b, 8 * d, k, bits, 64, symmetric);
   const Arg bias_arg = bias ? Arg(b.value("bias", DType::f32, {8 * d}, ValueKind::constant)) : Arg();
   const ValueId norm = b.value("nw", DType::f32, {k}, ValueKind::constant);
-  const ValueId table = b.value("table", DType::f32, {128, 2, d / 2}, ValueKind::constant);
-  const ValueId start = b.input("start", DType::i64, {1});
+  const ValueId table = b.value("table", DType::f32, {ring ? kRingPositions : 128, 2, d / 2}, ValueKind::constant);
+  const ValueId start = startOf(b, ring);
   const ValueId kc = b.state("k", {1, 2, 128, d}), vc = b.state("v", {1, 2, 128, d});
   b.node(std::string(kQkvCacheWrite), {x, w, bias_arg, true, norm, 1e-5, table, start, kc, vc, b.i(4), b.i(2)}, "q",
          {1, s, 4, d});
@@ -113,8 +120,8 @@ inline KernelCase qkvCase(const std::string& name, int64_t d, int64_t k, int bit
 
 /// etwgpu.attention_linear with a residual.
 inline KernelCase attentionLinearCase(const std::string& name, int64_t heads, int64_t kv_heads, int64_t d,
-                                      int64_t length, int64_t n, int bits, bool symmetric) {
-  KernelCase c = cachedAttentionCase(name, heads, kv_heads, d, length);
+                                      int64_t length, int64_t n, int bits, bool symmetric, bool ring = false) {
+  KernelCase c = cachedAttentionCase(name, heads, kv_heads, d, length, ring);
   GraphBuilder& b = c.builder;
   Node& node = b.graph.nodes.back();
   const ExprId s = b.graph.value(node.outputs[0]).dims[1];
@@ -183,6 +190,18 @@ inline KernelCase normCase(const std::string& op, int64_t width, bool affine) {
   return c;
 }
 
+/// etwgpu.norm_residual
+inline KernelCase normResidualCase(int64_t width) {
+  KernelCase c = normCase("rms_norm", width, true);
+  Node& node = c.builder.graph.nodes.back();
+  c.name = "norm_residual" + std::to_string(width);
+  node.op = kNormResidual;
+  Value residual = c.builder.graph.value(node.outputs[0]);
+  residual.name = "r";
+  node.args.push_back(c.builder.graph.newValue(std::move(residual)));
+  return c;
+}
+
 inline KernelCase argmaxCase() {
   KernelCase c{"argmax", {}};
   const ValueId x = c.builder.value("x", DType::f32, {1, 3, 5000}, ValueKind::intermediate);
@@ -246,6 +265,12 @@ inline std::vector<KernelCase> kernelCases() {
   cases.push_back(qkvCase("qkv_affine", 80, 192, 4, false, true));
   cases.push_back(attentionLinearCase("attention_linear_affine", 14, 2, 64, 999, 96, 4, false));
   cases.push_back(attentionLinearCase("attention_linear_odd", 3, 3, 20, 64, 60, 0, true));
+  for (const int64_t d : {20, 64, 256}) {
+    cases.push_back(cachedAttentionCase("attention_ring" + std::to_string(d), 4, 2, d, kRingRows, true));
+    cases.push_back(ropeCase(d, d == 256, true));
+  }
+  for (const bool norms : {false, true}) cases.push_back(qkvCase("qkv_ring", 64, 192, 4, true, false, norms, true));
+  cases.push_back(attentionLinearCase("attention_linear_ring", 8, 2, 64, kRingRows, 96, 4, true, true));
   cases.push_back(ropeCase(64));
   cases.push_back(ropeCase(20));
   cases.push_back(sdpaCase("sdpa", nullptr, false));
@@ -256,6 +281,7 @@ inline std::vector<KernelCase> kernelCases() {
        {"rms_norm", "layer_norm", "native_layer_norm", "group_norm", "_native_batch_norm_legit_no_training.default"})
     for (int64_t width : {7, 576})
       for (bool affine : {false, true}) cases.push_back(normCase(op, width, affine));
+  for (int64_t width : {7, 576}) cases.push_back(normResidualCase(width));
   for (KernelCase c : {linearCase("residual", {.n = 1024, .k = 1024, .norm = true, .residual = true}),
                        linearCase("gate", {.n = 512, .k = 1024, .norm = true, .glu = true, .activation = "silu"}),
                        linearCase("affine", {.n = 1024, .k = 1024, .symmetric = false}),

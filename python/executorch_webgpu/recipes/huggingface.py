@@ -6,7 +6,7 @@ A family says which model types it builds and how it reads a config.json; everyt
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,10 +156,19 @@ def windows_of_kinds(kinds: list[str], window: int) -> Iterator[int]:
         yield window if kind == "sliding_attention" else 0
 
 
+def call_bound(windows: Sequence[int], max_len: int) -> int | None:
+    """How many tokens a call may bring where nobody has said it: layers with a window then need caches of the window
+    and one call only (the runtime's pass ring_cache). None where that would spare nothing."""
+    sliding = [window for window in windows if window]
+    bound = max(512, *sliding) if sliding else 0
+    return bound if sliding and min(sliding) + bound < max_len else None
+
+
 def decoder_config(
     family: Family, config: Config, max_len: int | None, logits: str | None, max_call: int | None = None
 ) -> DecoderConfig:
-    """Our geometry of a config.json. max_len None: 2048, or what the model was trained for if that is less."""
+    """Our geometry of a config.json. max_len None: 2048, or what the model was trained for if that is less; max_call
+    None: as call_bound says."""
     for field, allowed in PLAIN_FIELDS.items():
         config.only(field, *allowed)
     trained = config.count("max_position_embeddings", 2048)
@@ -180,8 +189,11 @@ def decoder_config(
         "max_call": max_call,
         "logits": logits or "last",
     }
+    geometry = {**common, **family.geometry(config)}
+    if max_call is None:
+        geometry["max_call"] = call_bound(geometry.get("windows", ()), geometry["max_len"])
     try:
-        return DecoderConfig(**{**common, **family.geometry(config)})
+        return DecoderConfig(**geometry)
     except ValueError as error:
         raise RecipeError(f"{config.origin}: {error}") from error
 

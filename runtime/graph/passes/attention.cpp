@@ -61,7 +61,7 @@ bool rewrite(Graph& g, const GraphIndex& index, NodeEditor& editor, int32_t at) 
   Node attention;
   attention.op = kCachedAttention;
   attention.name = name;
-  attention.args = {q2, k, v, causal->start, scale, IntArg{g.exprs.constant(causal->window)}};
+  attention.args = {q2, k, v, causal->start, scale, IntArg{g.exprs.constant(causal->window)}, std::monostate{}};
   attention.outputs = {y};
   editor.insertBefore(at, permuteHeads(g, q, q2));
   editor.insertBefore(at, std::move(attention));

@@ -88,7 +88,9 @@ Status ropeCacheWrite(CpuCall& call) {
       table.sizes[2] != h)
     return invalid(std::string(op) + ": sizes don't fit");
   int64_t at = 0;
-  ETWGPU_TRY(readStart(op, start, S, std::min(L, table.sizes[0]), at));
+  const int64_t positions = table.sizes[0];
+  if (positions < L) return invalid(std::string(op) + ": a table shorter than the cache");
+  ETWGPU_TRY(readStart(op, start, S, positions, at));
   HeadNorm q_norm, k_norm;
   ETWGPU_TRY(readHeadNorm(call, kRopeQNorm, D, q_norm));
   ETWGPU_TRY(readHeadNorm(call, kRopeKNorm, D, k_norm));
@@ -100,10 +102,10 @@ Status ropeCacheWrite(CpuCall& call) {
       for (int64_t i = 0; i < heads; ++i)
         writeHead(row + i * D, angles, h, q_norm, normed.data(), out.as<float>() + (s * heads + i) * D);
       for (int64_t i = 0; i < kv_heads; ++i) {
-        const int64_t position = (i * L + at + s) * D;
+        const int64_t row_at = (i * L + (at + s) % L) * D;
         writeHead(row + (heads + i) * D, angles, h, k_norm, normed.data(), key.data());
-        store(key.data(), k_cache, position, D);
-        store(row + (heads + kv_heads + i) * D, v_cache, position, D);
+        store(key.data(), k_cache, row_at, D);
+        store(row + (heads + kv_heads + i) * D, v_cache, row_at, D);
       }
     }
   });
@@ -121,8 +123,13 @@ Status cachedAttention(CpuCall& call) {
   const int64_t S = q.sizes[1], H = q.sizes[2], D = q.sizes[3], kv_heads = k.sizes[1], L = k.sizes[2], G = H / kv_heads;
   const int64_t window = call.isNone(kAttentionWindow) ? 0 : call.integer(kAttentionWindow);
   const float scale = float(call.number(kAttentionScale));
+  const int64_t all = call.isNone(kAttentionPositions) ? L : call.integer(kAttentionPositions);
+  const int64_t ring = all > L ? L : 0;
+  if (ring && (window < 1 || window + S - 1 > ring))
+    return invalid(format("%s: %lld queries and a window of %lld don't fit into a ring of %lld", op, (long long)S,
+                          (long long)window, (long long)ring));
   int64_t at = 0;
-  ETWGPU_TRY(readStart(op, call.tensor(kAttentionStart), S, L, at));
+  ETWGPU_TRY(readStart(op, call.tensor(kAttentionStart), S, all, at));
   ETWGPU_ASSIGN(const TensorView out, call.output(0, {1, S, H * D}));
   // A tile: some positions × the query heads of one cache head. With few positions each query head may be a task of its
   // own.
@@ -140,7 +147,7 @@ Status cachedAttention(CpuCall& call) {
         }
       }
       const auto attend = [&]<class T>(const T* keys, const T* values) {
-        attendTile<T>({keys + kv * L * D, values + kv * L * D, D, D, D, D, scale}, rows);
+        attendTile<T>({keys + kv * L * D, values + kv * L * D, D, D, D, D, scale, ring}, rows);
       };
       if (k.dtype == DType::f16) {
         attend(k.as<const uint16_t>(), v.as<const uint16_t>());

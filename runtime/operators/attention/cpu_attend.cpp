@@ -129,7 +129,12 @@ class Tile {
       begin = std::min(begin, r.begin);
       end = std::max(end, r.end);
     }
-    for (int64_t j = begin; j < end; j += kKeys) block(j, std::min(kKeys, end - j));
+    for (int64_t j = begin, n = 0; j < end; j += n) {
+      n = std::min(kKeys, end - j);
+      const int64_t row = h_.ring ? j % h_.ring : j;
+      if (h_.ring) n = std::min(n, h_.ring - row);
+      block(j, row, n);
+    }
     for (int64_t r = 0; r < R_; ++r) {
       const float s = sum_[size_t(r)];
       scaleRow(acc_.data() + r * h_.Dv, s != 0 ? 1.f / s : 0.f, 0.f, nullptr, nullptr, rows_[size_t(r)].out, h_.Dv);
@@ -151,8 +156,9 @@ class Tile {
     }
   }
 
-  void block(int64_t j, int64_t n) {
-    const T *k = h_.k + j * h_.k_stride, *v = h_.v + j * h_.v_stride;
+  /// Keys j … j + n − 1, which are in row … row + n − 1.
+  void block(int64_t j, int64_t row, int64_t n) {
+    const T *k = h_.k + row * h_.k_stride, *v = h_.v + row * h_.v_stride;
     float *s = scores_.data(), *acc = acc_.data();
     const float* q = q_.data();
     const int64_t D = h_.D, Dv = h_.Dv;

@@ -22,6 +22,7 @@ struct AttentionHead {
   int64_t k_stride = 0, v_stride = 0;  // between keys
   int64_t D = 0, Dv = 0;
   float scale = 1;
+  int64_t ring = 0;  // rows that there are: key j is in row j mod ring; 0: in row j
 };
 
 /// Rows that a tile should have at most.

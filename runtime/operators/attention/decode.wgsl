@@ -4,8 +4,9 @@
 // Writes partial_o [Hq, parts, D], divided by the part's sum, and partial_ml [Hq, parts, 2] (maximum, sum).
 // Parameters: length (positions of the cache), parts, part_positions (least positions of a part), scale, window (0: none).
 // Defines: GROUP (query heads a key head), D, LANES = 1 | 4 (4 needs SUBGROUPS, and D a multiple of 16), STORE (vector type of
-// partial_o), SUBGROUPS.
+// partial_o), SUBGROUPS, and those of ring.wgsl.
 ${HEADER}
+#include "attention/ring.wgsl"
 const kThreads = 128u;
 const kPositions = 128u;
 const kD4 = ${D}u / 4u;
@@ -20,12 +21,12 @@ var<workgroup> sums: array<vec4f, 128>;
 fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: u32) {
   let kv = wid.x;
   let position = u32(start[0]);
-  let end = min(position + 1u, params.length);
+  let end = endWithin(position + 1u, params.length);
   let begin = select(0u, end - min(end, params.window), params.window > 0u);
   let per_part = max((end - begin + params.parts - 1u) / params.parts, params.part_positions);
   let first = min(begin + wid.y * per_part, end);
   let count = min(per_part, end - first);
-  let base = (kv * params.length + first) * kD4;
+  let base = (kv * params.length + firstRow(first)) * kD4;
 
   for (var i = li; i < ${GROUP}u * kD4; i += kThreads) { queries[i] = vec4f(q[kv * ${GROUP}u * kD4 + i]) * params.scale; }
 
@@ -42,7 +43,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
     let here = min(kPositions, count - tile);
     for (var p = li / kLanes; p < kPositions; p += kThreads / kLanes) {
       var s = array<f32, ${GROUP}>();  // written out: Tint zeroes a plain `var s: array<…>;` only in the loop's first turn
-      let row = base + (tile + min(p, here - 1u)) * kD4;
+      let row = base + rowAfter(first, tile + min(p, here - 1u)) * kD4;
       for (var i = li % kLanes; i < kD4; i += kLanes) {
         let key = vec4f(k_cache[row + i]);
         for (var g = 0u; g < ${GROUP}u; g++) { s[g] += dot(key, queries[g * kD4 + i]); }
@@ -73,7 +74,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
     }
     if (slot < kSlots) {
       for (var p = slot; p < here; p += kSlots) {
-        let value = vec4f(v_cache[base + (tile + p) * kD4 + column]);
+        let value = vec4f(v_cache[base + rowAfter(first, tile + p) * kD4 + column]);
         for (var g = 0u; g < ${GROUP}u; g++) {
           let e = exp(scores[g * kPositions + p] - m[g]);
           l[g] += e;

@@ -6,11 +6,12 @@
 // Caches are read as vectors of 16 bytes: HALVES = 2 (f16, 8 elements) or 1 (f32, 4 elements) vec4f.
 // Parameters and results as decode.wgsl. Defines: GROUP, D, WG, LP, VP, AHEAD, HALVES, TILE (positions), TOGETHER (the heads' sums over
 // subgroups meet at once: more workgroup memory, fewer barriers), STORE, FIXED, LANES (subgroup size; not FIXED: at least),
-// SINGLE, LOG_LP, LOG_LANES (logarithms).
+// SINGLE, LOG_LP, LOG_LANES (logarithms), and those of ring.wgsl.
 ${HEADER}
 #if !SUBGROUPS
 needs: subgroups are needed
 #endif
+#include "attention/ring.wgsl"
 const kD4 = ${D}u / 4u;
 const kVectors = ${LP}u * ${VP}u;      // of a position
 const kGroups = ${WG}u / ${LP}u;       // positions at a time
@@ -44,7 +45,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
 #endif
   let subgroups = ${WG}u / sg;
   let kv = wid.x;
-  let end = min(u32(start[0]) + 1u, params.length);
+  let end = endWithin(u32(start[0]) + 1u, params.length);
   let begin = select(0u, end - min(end, params.window), params.window > 0u);
   let per_part = max((end - begin + params.parts - 1u) / params.parts, params.part_positions);
   let first = min(begin + wid.y * per_part, end);
@@ -83,17 +84,18 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
     let here = min(${TILE}u, count - tile);
     if (tile > 0u) { workgroupBarrier(); }
 #endif
-    let base = (kv * params.length + first + tile) * kVectors + l;
+    let origin = first + tile;
+    let base = (kv * params.length + firstRow(origin)) * kVectors + l;
     let last = here - 1u;
 #for u 0 AHEAD
 #for j 0 VP
-    var k${u}_${j} = k_cache[base + min(slot + ${u}u * kGroups, last) * kVectors + ${j}u * ${LP}u];
+    var k${u}_${j} = k_cache[base + rowAfter(origin, min(slot + ${u}u * kGroups, last)) * kVectors + ${j}u * ${LP}u];
 #endfor
 #endfor
     // the first values are on their way while the scores are summed
 #for u 0 AHEAD
 #for j 0 VP
-    var v${u}_${j} = v_cache[base + min(slot + ${u}u * kGroups, last) * kVectors + ${j}u * ${LP}u];
+    var v${u}_${j} = v_cache[base + rowAfter(origin, min(slot + ${u}u * kGroups, last)) * kVectors + ${j}u * ${LP}u];
 #endfor
 #endfor
     for (var p = 0u; p < here; p += kStep) {
@@ -101,7 +103,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
 #for u 0 AHEAD
 #for j 0 VP
       let raw${u}_${j} = k${u}_${j};
-      k${u}_${j} = k_cache[base + min(next + ${u}u * kGroups, last) * kVectors + ${j}u * ${LP}u];
+      k${u}_${j} = k_cache[base + rowAfter(origin, min(next + ${u}u * kGroups, last)) * kVectors + ${j}u * ${LP}u];
 #endfor
 #endfor
 #for u 0 AHEAD
@@ -166,7 +168,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
 #for u 0 AHEAD
 #for j 0 VP
       let raw${u}_${j} = v${u}_${j};
-      v${u}_${j} = v_cache[base + min(next + ${u}u * kGroups, last) * kVectors + ${j}u * ${LP}u];
+      v${u}_${j} = v_cache[base + rowAfter(origin, min(next + ${u}u * kGroups, last)) * kVectors + ${j}u * ${LP}u];
 #endfor
 #endfor
 #for u 0 AHEAD

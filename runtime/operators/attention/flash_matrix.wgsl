@@ -8,8 +8,9 @@
 // Defines: MATRIX = 8 | 16, GROUP, D (a multiple of 16), KEYS (of 16), SLAB (columns of the output at a time: 16, 32 or 64, divides D),
 // MATRICES_ROWS = 16 / MATRIX, MATRICES_D, MATRICES_KEYS, MATRICES_SLAB, PAIRS_KEYS = KEYS / 16, PAIRS_SLAB = SLAB / 16, SLABS = D / SLAB,
 // LOADS (16-byte loads of keys an invocation and tile), EVEN (every invocation has LOADS of them), PLACE_P (rows of K or P, vec4u),
-// STRIDE_S (of scores: 2 modulo 8), CACHED, CAUSAL, STORE.
+// STRIDE_S (of scores: 2 modulo 8), CACHED, CAUSAL, STORE, and those of ring.wgsl.
 ${HEADER}
+#include "attention/ring.wgsl"
 alias Left = subgroup_matrix_left<f16, ${MATRIX}, ${MATRIX}>;
 alias Right = subgroup_matrix_right<f16, ${MATRIX}, ${MATRIX}>;
 alias Sums = subgroup_matrix_result<f32, ${MATRIX}, ${MATRIX}>;
@@ -41,7 +42,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   let position = position0 + sg * 16u + row;
   var begin = 0u;
 #if CAUSAL
-  let end = min(offset + min(row0 + 64u, params.queries), params.keys);
+  let end = endWithin(offset + min(row0 + 64u, params.queries), params.keys);
   if (params.window > 0u && position0 + 1u > params.window) {
     begin = (position0 + 1u - params.window) / ${KEYS}u * ${KEYS}u;
   }
@@ -68,11 +69,12 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   var o${B}_${J}_1 = vec4f();
 #endfor
 #endfor
+  let first_base = base + tileShift(begin) * kChunks;
 #for L 0 LOADS
   let kr${L} = (li + ${L}u * 128u) / kChunks;
   let kc${L} = (li + ${L}u * 128u) % kChunks;
-  var k${L} = k[base + min(begin + kr${L}, end - 1u) * kChunks + kc${L}];
-  var v${L} = v[base + min(begin + kr${L}, end - 1u) * kChunks + kc${L}];
+  var k${L} = k[first_base + min(begin + kr${L}, end - 1u) * kChunks + kc${L}];
+  var v${L} = v[first_base + min(begin + kr${L}, end - 1u) * kChunks + kc${L}];
 #endfor
   let mine = kS + (sg * 16u + row) * kStrideS + 2u * side;  // where this lane's columns begin
 
@@ -91,9 +93,10 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
     workgroupBarrier();
     let next = key0 + ${KEYS}u;
     if (next < end) {
+      let next_base = base + tileShift(next) * kChunks;
 #for L 0 LOADS
-      k${L} = k[base + min(next + kr${L}, end - 1u) * kChunks + kc${L}];
-      v${L} = v[base + min(next + kr${L}, end - 1u) * kChunks + kc${L}];
+      k${L} = k[next_base + min(next + kr${L}, end - 1u) * kChunks + kc${L}];
+      v${L} = v[next_base + min(next + kr${L}, end - 1u) * kChunks + kc${L}];
 #endfor
     }
 #for N 0 MATRICES_KEYS

@@ -37,7 +37,8 @@ Status describeTiles(GpuPlanContext& c, const Tiles& t, int64_t min_queries) {
   const bool wide = !c.narrow() && t.head_dim <= kWideTileMaxHead;
   const Kernel* kernel = choose(wide ? Role::tiles_wide : Role::tiles, Tier::baseline);
   DispatchBuilder b(c, wide ? "attention/tiles_wide.wgsl" : "attention/tiles.wgsl", {});
-  b.rename(nameOf(b, t.y, *kernel) + (t.causal ? "_causal" : "") + (t.mask != kNoValue ? "_mask" : ""));
+  b.rename(nameOf(b, t.y, *kernel) + (t.causal ? "_causal" : "") + (t.ring ? "_ring" : "") +
+           (t.mask != kNoValue ? "_mask" : ""));
   b.read("q", t.q, 4);
   b.read("k", t.k, 4);
   b.read("v", t.v, 4);
@@ -58,6 +59,7 @@ Status describeTiles(GpuPlanContext& c, const Tiles& t, int64_t min_queries) {
   }
   b.flag("CACHED", t.start != kNoValue);
   b.flag("CAUSAL", t.causal);
+  describeRing(b, t.ring);
   b.define("STORE", vectorType(b.storage(t.y), 4));
   b.grid(x.ceildiv(x.mul(t.queries, x.constant(t.group)), wide ? kWideTileRows : kTileRows), t.kv_heads, t.batches);
   if (min_queries > 1) b.when(t.queries, min_queries, INT64_MAX);

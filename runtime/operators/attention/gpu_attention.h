@@ -17,6 +17,12 @@ inline std::string nameOf(const DispatchBuilder& b, ValueId y, const Kernel& ker
   return std::string(b.storage(y)) + "_" + std::string(kernel.name);
 }
 
+/// The defines of ring.wgsl. rows: of caches that are rings; 0: they are not.
+inline void describeRing(DispatchBuilder& b, int64_t rows) {
+  b.flag("RING", rows > 0);
+  if (rows > 0) b.define("ROWS", rows);
+}
+
 /// What both kinds of attention ask of the tile kernel. Strides in elements.
 struct Tiles {
   ValueId q = kNoValue, k = kNoValue, v = kNoValue, start = kNoValue, mask = kNoValue, y = kNoValue;
@@ -26,6 +32,7 @@ struct Tiles {
   bool causal = false;
   double scale = 1;
   ExprId window;
+  int64_t ring = 0;  // rows of caches that are rings; 0: they are not
 };
 
 /// The parameters that every kernel of tiles begins with; strides in vectors of `width` elements.
@@ -54,10 +61,13 @@ Result<bool> describeFlash(GpuPlanContext& c, const Tiles& t, int64_t min_querie
 /// etwgpu.cached_attention over constant shapes.
 struct Cached {
   ValueId q = kNoValue, k = kNoValue, v = kNoValue, start = kNoValue;
-  int64_t heads = 0, kv_heads = 0, head_dim = 0, length = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t length = 0, positions = 0;  // rows of the caches, positions that there are
   double scale = 1;
   ExprId window, queries;
+  int64_t most_visible = 0;  // positions, to a query
   int64_t group() const { return heads / kv_heads; }
+  int64_t ring() const { return positions > length ? length : 0; }
 };
 /// Reads the arguments of the context's node, which begin with those of etwgpu.cached_attention.
 Status readCached(GpuPlanContext& c, Cached& out);
@@ -83,9 +93,11 @@ struct CacheWrite {
   ValueId qkv = kNoValue, table = kNoValue, start = kNoValue, k = kNoValue, v = kNoValue, q = kNoValue;
   ValueId q_norm = kNoValue, k_norm = kNoValue;  // weights of the heads' norms, both or neither
   double head_eps = 0;
-  int64_t heads = 0, kv_heads = 0, head_dim = 0, length = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t length = 0, positions = 0;  // rows of the caches, positions that there are
+  int64_t ring() const { return positions > length ? length : 0; }
 };
-/// Takes the shapes from the cache; fails where they are not constant.
+/// Takes the shapes from cache and table; fails where they are not constant.
 Status checkCacheWrite(GpuPlanContext& c, ExprId heads, ExprId kv_heads, CacheWrite& w);
 /// Describes the dispatch for calls with at least min_rows rows.
 Status describeCacheWrite(GpuPlanContext& c, const CacheWrite& w, int64_t min_rows);

@@ -13,12 +13,15 @@ Status checkCacheWrite(GpuPlanContext& c, ExprId heads, ExprId kv_heads, CacheWr
   const auto hq = constantOf(c, heads), hk = constantOf(c, kv_heads);
   const auto& cache = c.graph.value(w.k).dims;
   if (!hq || !hk || cache.size() != 4) return unsupported(c, "heads must be constant, the cache [1, H, L, D]");
-  const auto d = constantOf(c, cache[3]), length = constantOf(c, cache[2]);
-  if (!d || !length || *d % 2) return unsupported(c, "the cache must have a constant shape and an even head size");
+  const auto d = constantOf(c, cache[3]), length = constantOf(c, cache[2]),
+             positions = constantOf(c, dimOf(c, w.table, 0));
+  if (!d || !length || !positions || *positions < *length || *d % 2)
+    return unsupported(c, "cache and table must have constant shapes, the head an even size");
   w.heads = *hq;
   w.kv_heads = *hk;
   w.head_dim = *d;
   w.length = *length;
+  w.positions = *positions;
   if ((w.q_norm == kNoValue) != (w.k_norm == kNoValue)) return unsupported(c, "a norm of queries or keys alone");
   return {};
 }
@@ -28,7 +31,7 @@ Status describeCacheWrite(GpuPlanContext& c, const CacheWrite& w, int64_t min_ro
   const int width = w.head_dim % 8 == 0 ? 4 : 1;
   const Kernel* kernel = choose(Role::rope, Tier::baseline);
   DispatchBuilder b(c, "attention/rope_cache_write.wgsl", {});
-  b.rename(nameOf(b, w.q, *kernel));
+  b.rename(nameOf(b, w.q, *kernel) + (w.ring() ? "_ring" : ""));
   b.read("qkv", w.qkv, width);
   b.read("table", w.table, width);
   b.read("start", w.start);
@@ -44,6 +47,8 @@ Status describeCacheWrite(GpuPlanContext& c, const CacheWrite& w, int64_t min_ro
   b.param("kv_heads", x.constant(w.kv_heads));
   b.param("pairs", pairs);
   b.param("length", x.constant(w.length));
+  b.param("positions", x.constant(w.positions));
+  describeRing(b, w.ring());
   const bool normed = w.q_norm != kNoValue;
   b.flag("HEAD_NORM", normed);
   const ExprId all = x.mul(rows, x.constant(w.heads + 2 * w.kv_heads));
@@ -80,6 +85,12 @@ Status readCached(GpuPlanContext& c, Cached& out) {
   out.queries = q[1];
   out.scale = a.number(kAttentionScale, 1 / std::sqrt(double(*d)), c.exprs);
   out.window = a.integer(kAttentionWindow).valid() ? a.integer(kAttentionWindow) : c.exprs.constant(0);
+  const int64_t window = constantOf(c, out.window).value_or(0);
+  out.positions = constantOf(c, a.integer(kAttentionPositions)).value_or(out.length);
+  if (out.ring() &&
+      (window < 1 || window + c.exprs.bounds(out.queries).max - 1 > out.length || out.length % kRingAlignment != 0))
+    return unsupported(c, "a ring must hold the window and what a call brings");
+  out.most_visible = out.ring() ? window : out.length;
   return {};
 }
 
@@ -105,6 +116,7 @@ Status describeCachedTiles(GpuPlanContext& c, const Cached& a, ValueId y, int64_
   t.causal = true;
   t.scale = a.scale;
   t.window = a.window;
+  t.ring = a.ring();
   t.q_h = t.y_h = x.constant(a.head_dim);
   t.q_s = t.y_s = x.constant(a.heads * a.head_dim);
   t.k_h = x.constant(a.length * a.head_dim);
@@ -145,16 +157,17 @@ void describeAny(DispatchBuilder& b, const Cached& a, bool subgroups) {
 
 Status describeDecode(GpuPlanContext& c, const Cached& a, Partials& out) {
   auto& x = c.exprs;
-  out.size = splitSize(a.length, a.kv_heads, c.narrow());
+  out.size = splitSize(a.most_visible, a.kv_heads, c.narrow());
   if (const Tuning::Values* most = c.narrow() ? nullptr : c.tuned("attention.parts"))
     out.size.parts =
-        int(std::clamp<int64_t>((a.length + out.size.positions - 1) / out.size.positions, 1, most->front()));
+        int(std::clamp<int64_t>((a.most_visible + out.size.positions - 1) / out.size.positions, 1, most->front()));
   const ExprId parts = x.constant(out.size.parts), heads = x.constant(a.heads);
   out.o = c.newScratch(DType::f32, {heads, parts, x.constant(a.head_dim)});
   out.ml = c.newScratch(DType::i32, {heads, parts, x.constant(2)});  // 4 bytes an element under every precision
   const int subgroup = int(std::max<uint32_t>(c.caps.subgroup_min, 4));
   WideProblem problem{a.group(), a.head_dim, gpuStorageType(c.graph, a.k, c.options.precision) == "f16"};
-  problem.part_positions = std::max<int64_t>((a.length + out.size.parts - 1) / out.size.parts, out.size.positions);
+  problem.part_positions =
+      std::max<int64_t>((a.most_visible + out.size.parts - 1) / out.size.parts, out.size.positions);
   problem.subgroup = subgroup;
   problem.max_invocations = c.caps.max_invocations;
   problem.max_workgroup_bytes = c.caps.max_workgroup_bytes;
@@ -164,7 +177,7 @@ Status describeDecode(GpuPlanContext& c, const Cached& a, Partials& out) {
   const Kernel* kernel =
       choose(wide ? Role::decode_wide : Role::decode, subgroups || wide ? Tier::subgroups : Tier::baseline);
   DispatchBuilder b(c, wide ? "attention/decode_wide.wgsl" : "attention/decode.wgsl", {});
-  b.rename(nameOf(b, out.o, *kernel));
+  b.rename(nameOf(b, out.o, *kernel) + (a.ring() ? "_ring" : ""));
   b.read("q", a.q, 4);
   if (wide) {
     describeWide(b, c, a, w, subgroup);
@@ -177,6 +190,7 @@ Status describeDecode(GpuPlanContext& c, const Cached& a, Partials& out) {
   b.define("GROUP", a.group());
   b.define("D", a.head_dim);
   b.define("STORE", vectorType(b.storage(out.o), 4));
+  describeRing(b, a.ring());
   b.param("length", x.constant(a.length));
   b.param("parts", parts);
   b.param("part_positions", x.constant(out.size.positions));

@@ -36,7 +36,8 @@ Result<bool> describeFlash(GpuPlanContext& c, const Tiles& t, int64_t min_querie
   if (size.keys == 0) return false;
   const Kernel* kernel = choose(Role::tiles, Tier::subgroup_matrix);
   DispatchBuilder b(c, "attention/flash_matrix.wgsl", {});
-  b.rename(nameOf(b, t.y, *kernel) + format("_%d", int(t.head_dim)) + (t.causal ? "_causal" : ""));
+  b.rename(nameOf(b, t.y, *kernel) + format("_%d", int(t.head_dim)) + (t.causal ? "_causal" : "") +
+           (t.ring ? "_ring" : ""));
   for (const auto& [name, v] : {std::pair("q", t.q), {"k", t.k}, {"v", t.v}})
     b.bindTyped(name, v, Access::read, "vec4<u32>");
   if (t.start != kNoValue) b.read("start", t.start);
@@ -47,6 +48,7 @@ Result<bool> describeFlash(GpuPlanContext& c, const Tiles& t, int64_t min_querie
   b.define("GROUP", t.group);
   b.flag("CACHED", t.start != kNoValue);
   b.flag("CAUSAL", t.causal);
+  describeRing(b, t.ring);
   b.define("STORE", std::string(b.storage(t.y)));
   b.grid(x.ceildiv(t.queries, kFlashQueries), x.mul(t.kv_heads, x.constant(t.group)), t.batches);
   if (min_queries > 1) b.when(t.queries, min_queries, INT64_MAX);

@@ -1,9 +1,10 @@
 // Rotates the query and key parts of qkv [S, (Hq + 2 Hkv) · D] and writes q, and keys and values into the caches. An invocation
 // handles WIDTH pairs (i, i + D/2) of one head of one row.
-// Parameters: rows (S), heads (Hq), kv_heads, pairs (D/2, in vectors), length (positions of the cache).
+// Parameters: rows (S), heads (Hq), kv_heads, pairs (D/2, in vectors), length (rows of the cache), positions (that there are).
 // HEAD_NORM: query and key heads are normed first (q_norm, k_norm, head_eps); a workgroup takes a head of a row.
-// Defines: VEC4, HEAD_NORM, STORE_Q, STORE_K (vector types of q and of the caches).
+// Defines: VEC4, HEAD_NORM, STORE_Q, STORE_K (vector types of q and of the caches), and those of ring.wgsl.
 ${HEADER}
+#include "attention/ring.wgsl"
 #if VEC4
 alias Vector = vec4f;
 const kWidth = 4u;
@@ -33,7 +34,7 @@ fn writePair(s: u32, head: u32, i: u32, a: Vector, b: Vector, squares: f32) {
   }
 #endif
   if (head < params.heads + params.kv_heads) {
-    let at = min(position, params.length - 1u) * 2u * params.pairs + i;
+    let at = min(position, params.positions - 1u) * 2u * params.pairs + i;
     let c = Vector(table[at]);
     let d = Vector(table[at + params.pairs]);
     let rotated = x * c - y * d;
@@ -46,9 +47,9 @@ fn writePair(s: u32, head: u32, i: u32, a: Vector, b: Vector, squares: f32) {
     q[to + params.pairs] = ${STORE_Q}(y);
     return;
   }
-  if (position >= params.length) { return; }
+  if (position >= params.positions) { return; }
   let kv = (head - params.heads) % params.kv_heads;
-  let to = (kv * params.length + position) * 2u * params.pairs + i;
+  let to = (kv * params.length + cacheRow(position)) * 2u * params.pairs + i;
   if (head < params.heads + params.kv_heads) {
     k_cache[to] = ${STORE_K}(x);
     k_cache[to + params.pairs] = ${STORE_K}(y);

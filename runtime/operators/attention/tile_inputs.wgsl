@@ -1,3 +1,4 @@
+#include "attention/ring.wgsl"
 // What a tile of rows (query r / GROUP, head r % GROUP) reads, in vectors of 4, which keys, and its mask: for tiles.wgsl and tiles_wide.wgsl, which
 // name the parameters and defines.
 const kD4 = ${D}u / 4u;
@@ -37,7 +38,7 @@ fn reachOf(row0: u32, rows: u32) -> Reach {
   let query_last = offset + min(row0 + rows - 1u, params.queries * ${GROUP}u - 1u) / ${GROUP}u;
   var begin = 0u;
 #if CAUSAL
-  let end = min(query_last + 1u, params.keys);
+  let end = endWithin(query_last + 1u, params.keys);
   if (params.window > 0u && query_first + 1u > params.window) { begin = (query_first + 1u - params.window) / 64u * 64u; }
 #else
   let end = params.keys;

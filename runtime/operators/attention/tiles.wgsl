@@ -4,7 +4,8 @@
 // read from their buffer.
 // Parameters, strides in vectors of 4: queries (S), keys (T; CACHED: positions of the cache), q_s, q_h, q_b, k_h, k_b, y_s, y_h, y_b,
 // scale, window (0: none); MASK: mask_s, mask_t, mask_h, mask_b (elements).
-// Defines: GROUP, D, COLUMNS = ceil(D / 64), CACHED (positions begin at start[0]), CAUSAL, MASK = none | bool | float, STORE.
+// Defines: GROUP, D, COLUMNS = ceil(D / 64), CACHED (positions begin at start[0]), CAUSAL, MASK = none | bool | float, STORE,
+// and those of ring.wgsl.
 ${HEADER}
 #include "attention/tile_inputs.wgsl"
 var<workgroup> tile_q: array<vec4f, 128>;       // [16 elements][8 groups of rows]
@@ -18,7 +19,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   let row0 = wid.x * 32u;
   let kv = wid.y;
   let batch = wid.z;
-  let base = batch * params.k_b + kv * params.k_h;
+  let head_base = batch * params.k_b + kv * params.k_h;
   let reach = reachOf(row0, 32u);
   let offset = reach.offset;
   let end = reach.end;
@@ -27,6 +28,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   var o: array<vec4f, ${COLUMNS} * 4>;
 
   for (var key0 = reach.begin; key0 < end; key0 += 64u) {
+    let base = head_base + tileShift(key0) * kD4;
     var s0 = vec4f(); var s1 = vec4f(); var s2 = vec4f(); var s3 = vec4f();  // of row i: four keys
     for (var d0 = 0u; d0 < ${D}u; d0 += 16u) {
       workgroupBarrier();

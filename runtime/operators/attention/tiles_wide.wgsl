@@ -4,7 +4,7 @@
 // way during the products of this one. XORs of the vector's index keep the transposing stores in different banks.
 // Parameters, strides in vectors of 4: as tiles.wgsl.
 // Defines: GROUP, D (a multiple of 4, at most 128), STEPS = ceil(D / 16), COLUMNS = ceil(D / 32), TILE_B = max(256, 4 D), CACHED, CAUSAL,
-// MASK = none | bool | float, STORE.
+// MASK = none | bool | float, STORE, and those of ring.wgsl.
 ${HEADER}
 #include "attention/tile_inputs.wgsl"
 var<workgroup> tile_a: array<vec4f, 256>;        // [16][16 groups of rows]
@@ -18,7 +18,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   let row0 = (tiles - 1u - wid.x) * 64u;  // those that see most keys first
   let kv = wid.y;
   let batch = wid.z;
-  let base = batch * params.k_b + kv * params.k_h;
+  let head_base = batch * params.k_b + kv * params.k_h;
   let reach = reachOf(row0, 64u);
   let offset = reach.offset;
   let end = reach.end;
@@ -35,6 +35,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
 #endfor
 
   for (var key0 = reach.begin; key0 < end; key0 += 64u) {
+    let base = head_base + tileShift(key0) * kD4;
     var s0 = vec4f(); var s1 = vec4f(); var s2 = vec4f(); var s3 = vec4f();
     var s4 = vec4f(); var s5 = vec4f(); var s6 = vec4f(); var s7 = vec4f();
     var next: mat4x4f;

@@ -73,7 +73,8 @@ Status qkvCacheWrite(CpuCall& call) {
 Status attentionLinear(CpuCall& call) {
   constexpr int none = PartCall::kNone;
   return runParts(call, kCachedAttention,
-                  {kAttentionQ, kAttentionKCache, kAttentionVCache, kAttentionStart, kAttentionScale, kAttentionWindow},
+                  {kAttentionQ, kAttentionKCache, kAttentionVCache, kAttentionStart, kAttentionScale, kAttentionWindow,
+                   kAttentionPositions},
                   kFusedLinear,
                   {PartCall::kResult, kAttentionLinearWeight, kAttentionLinearBias, kAttentionLinearResidual, none,
                    none, none, none, none});

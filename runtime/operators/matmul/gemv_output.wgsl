@@ -2,12 +2,14 @@
 // pairOf and finishPair: a rotary pair of a query or key head is normed (HEAD_NORM) and rotated, keys and values go into the caches
 // (fused_ops.h: etwgpu.qkv_cache_write).
 // Parameters: n, n0, n_total, head_eps. Defines: WEIGHTS, BIAS, GLU, RESIDUAL, ACTIVATION, STORE, ROPE, and for ROPE HEAD_NORM, HEADS,
-// KV_HEADS, HEAD_DIM, LENGTH (positions of the cache), STORE_K (element type of the caches).
+// KV_HEADS, HEAD_DIM, LENGTH (rows of the caches), POSITIONS (that there are), STORE_K (element type of the caches), and those of
+// ring.wgsl.
 #include "common/activation.wgsl"
 
 #include "matmul/gemv_constants.wgsl"
 
 #if ROPE
+#include "attention/ring.wgsl"
 // The row of W where the index-th four pairs begin; the pairs' other halves are HEAD_DIM / 2 rows later.
 fn pairRow(index: u32) -> u32 {
   const per_head = ${HEAD_DIM}u / 8u;
@@ -47,7 +49,7 @@ fn finishPair(index: u32, r: u32, pair: vec2f, squares: f32) {
 #endif
   let position = u32(start[0]);
   if (head < ${HEADS}u + ${KV_HEADS}u) {
-    let at = min(position, ${LENGTH}u - 1u) * ${HEAD_DIM}u + i;
+    let at = min(position, ${POSITIONS}u - 1u) * ${HEAD_DIM}u + i;
     let c = f32(table[at]);
     let s = f32(table[at + half]);
     let rotated = vec2f(a * c - b * s, b * c + a * s);
@@ -59,8 +61,8 @@ fn finishPair(index: u32, r: u32, pair: vec2f, squares: f32) {
     y[row + half] = ${STORE}(b);
     return;
   }
-  if (position >= ${LENGTH}u) { return; }
-  let to = ((head - ${HEADS}u) % ${KV_HEADS}u * ${LENGTH}u + position) * ${HEAD_DIM}u + i;
+  if (position >= ${POSITIONS}u) { return; }
+  let to = ((head - ${HEADS}u) % ${KV_HEADS}u * ${LENGTH}u + cacheRow(position)) * ${HEAD_DIM}u + i;
   if (head < ${HEADS}u + ${KV_HEADS}u) {
     k_cache[to] = ${STORE_K}(a);
     k_cache[to + half] = ${STORE_K}(b);

@@ -23,6 +23,8 @@ void describeFusion(DispatchBuilder& b, const GpuPlanContext& c, const Linear& l
   b.define("HEADS", w.heads);
   b.define("KV_HEADS", w.kv_heads);
   b.define("LENGTH", w.length);
+  b.define("POSITIONS", w.positions);
+  attention::describeRing(b, w.ring());
   b.define("STORE_K", std::string(gpuStorageType(c.graph, w.k, c.options.precision)));
   if (w.q_norm == kNoValue) return;
   b.read("q_norm", w.q_norm);
@@ -115,7 +117,8 @@ Status planGemv(GpuPlanContext& c, const Linear& l, const WeightRows& part, int6
   b.param("x_row", l.x_row.valid() ? l.x_row : c.exprs.constant(0));
   const Quantization& q = c.graph.value(part.value).quantization;
   if (q.bits != 0) b.param("constants_at", c.exprs.constant(int64_t(q.constants_offset / 16)));
-  b.rename(kernelName(b, l, *kernel) + (l.partials ? "_combine" : "") + (l.cache_write ? "_rope" : ""));
+  b.rename(kernelName(b, l, *kernel) + (l.partials ? "_combine" : "") + (l.cache_write ? "_rope" : "") +
+           (l.cache_write && l.cache_write->ring() ? "_ring" : ""));
   // rows of W a workgroup serves, and there are; a gate has two for a column of y
   const int64_t rows = wide ? describeWide(b, c, l) : describeAny(b, c, l, *kernel);
   b.grid(c.exprs.ceildiv(c.exprs.constant(l.rowsOf(part)), rows), l.m);

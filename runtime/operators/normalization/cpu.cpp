@@ -1,6 +1,7 @@
 // Normalisation over rows (rms_norm, layer_norm), groups of channels and channels (batch norm of inference).
 #include <cmath>
 
+#include "runtime/graph/fused_ops.h"
 #include "runtime/operators/common/cpu_common.h"
 #include "runtime/operators/normalization/cpu.h"
 
@@ -34,6 +35,13 @@ ETWGPU_KERNEL float sumOf(const float* p, int64_t n) {
 }
 
 namespace {
+ETWGPU_KERNEL void addTo(float* to, const float* from, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    hn::StoreU(hn::Add(hn::LoadU(DF(), to + i), hn::LoadU(DF(), from + i)), DF(), to + i);
+  for (; i < n; ++i) to[i] += from[i];
+}
+
 /// The sum of (x − mean)².
 ETWGPU_KERNEL float sumOfDeviations(const float* p, int64_t n, float mean) {
   VF a = splat(0.f);
@@ -87,16 +95,24 @@ Status checkRow(const char* op, const TensorView& x, const Sizes& shape, const T
   return {};
 }
 
+/// aten.rms_norm and etwgpu.norm_residual.
 Status rmsNorm(CpuCall& call) {
   const TensorView x = call.tensor(0), weight = call.tensor(2);
+  const TensorView residual = call.isNone(kNormResidualAdded) ? TensorView() : call.tensor(kNormResidualAdded);
   int64_t n = 0;
   ETWGPU_TRY(checkRow("aten.rms_norm", x, call.integers(1), weight, {}, n));
+  if (residual.data) ETWGPU_TRY(requireF32("etwgpu.norm_residual", residual, "the residual"));
+  if (residual.data && residual.sizes != x.sizes)
+    return invalid("etwgpu.norm_residual: a residual of other sizes than the input");
   const float eps = call.isNone(3) ? 1.1920929e-07f : float(call.number(3));
   ETWGPU_ASSIGN(const TensorView out, call.output(0, x.sizes));
   if (n == 0) return {};
   call.pool().parallelFor(x.count() / n, rowGrain(n), [&](int64_t b, int64_t e) {
-    for (int64_t r = b; r < e; ++r)
-      rmsNormRow(x.as<float>() + r * n, weight.as<float>(), eps, out.as<float>() + r * n, n);
+    for (int64_t r = b; r < e; ++r) {
+      float* to = out.as<float>() + r * n;
+      rmsNormRow(x.as<float>() + r * n, weight.as<float>(), eps, to, n);
+      if (residual.data) addTo(to, residual.as<float>() + r * n, n);
+    }
   });
   return {};
 }
@@ -193,6 +209,7 @@ Status batchNorm(CpuCall& call) {
 
 void registerNormalizationCpu(CpuRegistry& r) {
   r.add("aten.rms_norm.default", cpu::rmsNorm);
+  r.add(kNormResidual, cpu::rmsNorm);
   r.add("aten.layer_norm.default", cpu::layerNorm<false>);
   r.add("aten.native_layer_norm.default", cpu::layerNorm<true>);
   r.add("aten.group_norm.default", cpu::groupNorm);

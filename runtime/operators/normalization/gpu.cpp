@@ -1,4 +1,5 @@
 // rms_norm, layer_norm, native_layer_norm, group_norm and batch norm in evaluation: choose, size, describe.
+#include "runtime/graph/fused_ops.h"
 #include "runtime/operators/common/gpu_builder.h"
 #include "runtime/operators/normalization/normalization.h"
 
@@ -9,7 +10,8 @@ using namespace normalization;
 
 struct RowNorm {
   std::string_view function;
-  ValueId x = kNoValue, weight = kNoValue, bias = kNoValue, y = kNoValue, means = kNoValue, rstds = kNoValue;
+  ValueId x = kNoValue, weight = kNoValue, bias = kNoValue, residual = kNoValue;
+  ValueId y = kNoValue, means = kNoValue, rstds = kNoValue;
   ExprId rows, length;             // elements of a row
   ExprId inner, channels, groups;  // group: positions of a channel, channels of a group
   double eps = 0;
@@ -21,13 +23,15 @@ Status planRowNorm(GpuPlanContext& c, const RowNorm& n) {
   const bool group = n.function == "group";
   const bool vec4 = isMultipleOf(c, group ? n.inner : n.length, 4);
   const Kernel* kernel = choose(n.function, c.useSubgroups() ? Tier::subgroups : Tier::baseline);
-  DispatchBuilder b(c, "normalization/row_norm.wgsl",
-                    format("%s_%s%s", std::string(gpuStorageType(c.graph, n.y, c.options.precision)).c_str(),
-                           std::string(kernel->name).c_str(), vec4 ? "_vec4" : ""));
+  DispatchBuilder b(
+      c, "normalization/row_norm.wgsl",
+      format("%s_%s%s%s", std::string(gpuStorageType(c.graph, n.y, c.options.precision)).c_str(),
+             std::string(kernel->name).c_str(), vec4 ? "_vec4" : "", n.residual == kNoValue ? "" : "_residual"));
   const int width = vec4 ? 4 : 1;
   b.read("x", n.x, width);
   if (n.weight != kNoValue) b.read("weight", n.weight, group ? 1 : width);
   if (n.bias != kNoValue) b.read("bias", n.bias, group ? 1 : width);
+  if (n.residual != kNoValue) b.read("residual", n.residual, width);
   b.write("y", n.y, width);
   const bool moments = n.means != kNoValue;
   if (moments) {
@@ -43,6 +47,7 @@ Status planRowNorm(GpuPlanContext& c, const RowNorm& n) {
   b.flag("VEC4", vec4);
   b.flag("WEIGHT", n.weight != kNoValue);
   b.flag("BIAS", n.bias != kNoValue);
+  b.flag("RESIDUAL", n.residual != kNoValue);
   b.flag("MOMENTS", moments);
   const ExprId unit = x.constant(width);
   b.param("rows", n.rows);
@@ -66,7 +71,8 @@ void lastDimensions(GpuPlanContext& c, RowNorm& n, size_t count) {
   n.length = dimProduct(c, n.x, split, rank);
 }
 
-Status planRmsNorm(GpuPlanContext& c) {  // input, normalized_shape, weight, eps
+/// aten.rms_norm and etwgpu.norm_residual.
+Status planRmsNorm(GpuPlanContext& c) {  // input, normalized_shape, weight, eps [, residual]
   const NodeArgs a(c.node());
   ETWGPU_TRY(a.check({0}));
   RowNorm n;
@@ -74,6 +80,7 @@ Status planRmsNorm(GpuPlanContext& c) {  // input, normalized_shape, weight, eps
   n.x = a.value(0);
   n.weight = a.value(2);
   n.eps = a.number(3, 1.1920928955078125e-07, c.exprs);  // torch: eps of the dtype
+  n.residual = a.value(kNormResidualAdded);
   n.y = a.output();
   const size_t dims = a.integers(1).size();
   if (dims == 0 || dims > c.graph.value(n.x).dims.size()) return unsupported(c, "bad normalized_shape");
@@ -172,6 +179,7 @@ Status describeRmsNorm(GpuPlanContext& c, ValueId x, ValueId weight, ValueId y, 
 
 void registerNormalizationGpu(GpuRegistry& r) {
   r.add("aten.rms_norm.default", planRmsNorm);
+  r.add(kNormResidual, planRmsNorm);
   r.add("aten.layer_norm.default", planLayerNorm);
   r.add("aten.native_layer_norm.default", planLayerNorm);
   r.add("aten.group_norm.default", planGroupNorm);

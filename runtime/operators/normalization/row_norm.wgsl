@@ -1,7 +1,8 @@
 // One workgroup normalises one row: wid.x + wid.y · grid.x of `rows`.
 // Parameters: rows, length (of a row, in vectors), count (of a row, in elements), eps; FUNCTION group: inner (vectors of a
 // channel's positions), channels (of a group), groups.
-// Defines: WG, SUBGROUPS, VEC4 (buffers hold vec4s), FUNCTION = rms | layer | group, WEIGHT, BIAS, MOMENTS (write mean and rstd),
+// Defines: WG, SUBGROUPS, VEC4 (buffers hold vec4s), FUNCTION = rms | layer | group, WEIGHT, BIAS, RESIDUAL (is added), MOMENTS (write
+// mean and rstd),
 // STORE (type of an element of y).
 ${HEADER}
 #include "common/reduce.wgsl"
@@ -60,7 +61,11 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) grid: vec3u,
   }
   let rstd = inverseSqrt(workgroupSum(squares, li, sg_size) / f32(params.count) + params.eps);
   for (var i = li; i < params.length; i += ${WG}u) {
+#if RESIDUAL
+    y[base + i] = ${STORE}(scaled(row, i, (Vector(x[base + i]) - mean) * rstd) + Vector(residual[base + i]));
+#else
     y[base + i] = ${STORE}(scaled(row, i, (Vector(x[base + i]) - mean) * rstd));
+#endif
   }
 #if MOMENTS
   if (li == 0u) {
