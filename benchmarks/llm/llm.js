@@ -14,6 +14,7 @@ const options = {
   rounds: number('rounds', 5),
   heatMs: number('heat', 700),
   budgetMs: number('budget', 20000),
+  tune: number('tune', 0),
   threads: query.has('threads') ? number('threads') : navigator.hardwareConcurrency,
 };
 const contexts = list('contexts', '128,512,2048,8192').map(Number);

@@ -1,7 +1,7 @@
 import { ExecuTorchRuntime } from '/web/index.js';
 import { promptOf } from '../protocol.js';
 
-export async function load({ model, device, precision, tier, defaultLimits, activations, threads }) {
+export async function load({ model, device, precision, tier, defaultLimits, activations, threads, tune }) {
   const session = await ExecuTorchRuntime.loadModel({
     cache: 'none',
     modelUrl: model,
@@ -9,6 +9,7 @@ export async function load({ model, device, precision, tier, defaultLimits, acti
     precision,
     activations,
     ...(device === 'wasm' && { threads }),
+    ...(tune && { tune: { budgetMs: tune } }),
     memoryCap: 64 * 2 ** 30,
     debug: { ...(tier && { maxTier: tier }), ...(defaultLimits && { defaultLimits }) },
   });
@@ -25,6 +26,7 @@ export async function load({ model, device, precision, tier, defaultLimits, acti
       adapter: session.info.adapter,
       threads: session.info.threads,
       wasmTier: session.info.wasmTier,
+      tuning: session.info.tuning,
     }),
     memory: () => session.memoryReport(),
     /** Kernel times of the prefill of `context` tokens (its last chunk) and of one decoded token after it. */
