@@ -7,7 +7,7 @@ file(GLOB wasm_libraries CONFIGURE_DEPENDS ${wasm_dir}/*.js)
 if(wasm_sources)
   add_executable(etwgpu_wasm ${wasm_sources})
   set_target_properties(etwgpu_wasm PROPERTIES OUTPUT_NAME etwgpu SUFFIX .mjs)
-  target_compile_options(etwgpu_wasm PRIVATE -fno-exceptions -fno-rtti)
+  target_compile_options(etwgpu_wasm PRIVATE -fno-exceptions -fno-rtti -Oz)
   target_link_libraries(etwgpu_wasm PRIVATE etwgpu_runtime)
   # at every build: the script looks at the sources and touches the header only if they changed
   add_custom_target(etwgpu_build_id

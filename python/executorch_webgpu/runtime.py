@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from executorch_webgpu.errors import ExecuTorchWebGPUError, NoAdapterError
+from executorch_webgpu.errors import ExecuTorchWebGPUError, InvalidArgumentError, NoAdapterError
 from executorch_webgpu.native import _native
 
 __all__ = ["ExecuTorchWebGPUError", "MethodSpec", "Session", "ValueSpec", "inspect_program", "load"]
@@ -203,6 +203,10 @@ def load(
     """
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not 1 <= threads <= 1024:
+        raise InvalidArgumentError(f"threads: {threads} is not between 1 and 1024")
+    if memory_cap < 0:
+        raise InvalidArgumentError(f"memory_cap: {memory_cap} is no number of bytes")
     if device == "auto":
         device = "webgpu" if _has_adapter() else "cpu"
     if disable_passes is None:

@@ -148,11 +148,18 @@ class Tuner {
     ETWGPU_CO_TRY(co_await session_.rebuild(method_, {}));
     ETWGPU_CO_ASSIGN(report_.token_ms_before, co_await tokenTime(std::numeric_limits<double>::infinity()));
     ETWGPU_CO_ASSIGN(report_.chunk_ms_before, co_await chunkTime());
+    report_.token_ms = report_.token_ms_before;
+    report_.chunk_ms = report_.chunk_ms_before;
+    if (report_.tuning.empty()) co_return co_await rebuildAll();
     ETWGPU_CO_TRY(co_await session_.rebuild(method_, report_.tuning));
     ETWGPU_CO_ASSIGN(report_.token_ms, co_await tokenTime(std::numeric_limits<double>::infinity()));
     ETWGPU_CO_ASSIGN(report_.chunk_ms, co_await chunkTime());
     if (report_.token_ms > report_.token_ms_before) dropChoices(false, report_.token_ms, report_.token_ms_before);
     if (report_.chunk_ms > report_.chunk_ms_before) dropChoices(true, report_.chunk_ms, report_.chunk_ms_before);
+    co_return co_await rebuildAll();
+  }
+
+  Task<Status> rebuildAll() {
     for (const MethodSpec& m : session_.methods()) {
       if (!m.constant) ETWGPU_CO_TRY(co_await session_.rebuild(m.name, report_.tuning));
     }

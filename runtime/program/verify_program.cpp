@@ -18,6 +18,10 @@ size_t scalarSize(int type) {
   switch (type) {
     case 12:
     case 13:  // qint8, quint8
+    case 18:
+    case 19:
+    case 20:
+    case 21:  // bits1x8, bits2x4, bits4x2, bits8
     case 16:
     case 17:  // quint4x2, quint2x4: packed, counted as bytes
     case 23:
@@ -28,11 +32,15 @@ size_t scalarSize(int type) {
     case 22:
     case 27:
       return 2;  // bits16, uint16
+    case 8:
     case 14:
     case 28:
-      return 4;  // qint32, uint32
+      return 4;  // complex of two halves, qint32, uint32
+    case 9:
     case 29:
-      return 8;  // uint64
+      return 8;  // complex of two floats, uint64
+    case 10:
+      return 16;  // complex of two doubles
     default:
       return 0;
   }

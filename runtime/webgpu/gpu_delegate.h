@@ -17,6 +17,7 @@ namespace etwgpu {
 class GpuDelegate final : public Delegate {
  public:
   GpuDelegate(std::shared_ptr<GpuStore> store, GpuPlan plan);
+  ~GpuDelegate() override;
   /// Makes every buffer and bind group and starts the pipelines; finishLoading() waits for what was started. On
   /// software adapters what draws tokens is made by the first setSampling() that wants it.
   Status prepare(const NamedDataMap& data);
@@ -92,6 +93,7 @@ class GpuDelegate final : public Delegate {
   std::shared_ptr<GpuStore> store_;
   GpuPlan plan_;
   std::vector<GpuBuffer> arenas_;
+  uint64_t noted_without_reuse_ = 0;
   GpuBuffer upload_, step_, staging_, query_buffer_, query_staging_;
   ShadowBuffer shadow_;  // of upload_: the small inputs, then 256 bytes of parameters a dispatch
   std::vector<ParamSlot> params_;

@@ -65,6 +65,7 @@ class GpuStore {
   void setTuning(const Tuning& tuning) { options_.tuning = tuning; }
   const MemoryReport& report() const { return *report_; }
   void noteArenaWithoutReuse(uint64_t bytes) { report_->arena_without_reuse += bytes; }
+  void forgetArenaWithoutReuse(uint64_t bytes) { report_->arena_without_reuse -= bytes; }
 
   /// `size` is rounded up to 256. limit_exceeded, out_of_memory: name `label`.
   Result<GpuBuffer> allocate(uint64_t size, WGPUBufferUsage usage, uint64_t MemoryReport::*kind,

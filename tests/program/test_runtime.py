@@ -278,6 +278,24 @@ def test_undelegated_program_names_missing_kernels(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == report
 
 
+class Spectrum(torch.nn.Module):
+    def forward(self, x):
+        return torch.fft.rfft(x).abs()
+
+
+def test_complex_tensors_are_inspected(tmp_path):
+    path = _write(tmp_path / "spectrum.pte", _export(Spectrum(), (torch.randn(8),)).to_executorch())
+    assert any("fft" in name for name in inspect_program(path)["missing_operators"])
+    with pytest.raises(errors.UnsupportedOperatorError, match="fft"):
+        load(path, "cpu")
+
+
+@pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 1 << 20}, {"memory_cap": -1}])
+def test_options_out_of_range(fixture_of, options):
+    with pytest.raises(errors.InvalidArgumentError, match=next(iter(options))):
+        load(fixture_of("mlp").path, "cpu", **options)
+
+
 def test_map(tmp_path):
     xs, y = torch.randn(5, 3), torch.randn(3)
     path = _write(tmp_path / "loop.pte", _export(Loop(), (xs, y)).to_executorch())

@@ -185,7 +185,7 @@ def decoder_config(
         "intermediate_size": config.count("intermediate_size"),
         "norm_eps": config.get("rms_norm_eps"),
         "tied_embedding": config.get("tie_word_embeddings", family.tied),
-        "max_len": max_len or min(2048, trained),
+        "max_len": min(2048, trained) if max_len is None else max_len,
         "max_call": max_call,
         "logits": logits or "last",
     }
