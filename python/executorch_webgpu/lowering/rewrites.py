@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 
 from .calls import Call
 
@@ -108,6 +109,32 @@ def _filled(value: float):
         )
 
     return emit
+
+
+SDPA = "aten.scaled_dot_product_attention.default"
+_HEAD_MULTIPLE = 4  # of the GPU's attention kernels
+
+
+def needs_padded_heads(call: Call) -> bool:
+    size = call.value("query").shape[-1]
+    return isinstance(size, int) and size % _HEAD_MULTIPLE != 0
+
+
+def attend_padded(call: Call, lowering: Lowering) -> int:
+    """Attention over heads of any size: zeros behind query and key leave the products as they are, and those behind
+    value come back as zeros, which are cut off."""
+    size, name = call.value("query").shape[-1], call.node.name
+    by = -size % _HEAD_MULTIPLE
+    padded = {
+        key: lowering.emit(
+            "aten.constant_pad_nd.default", [call[key], [0, by], 0.0], F.pad(call.value(key), (0, by)), f"{name}_{key}"
+        )
+        for key in ("query", "key", "value")
+    }
+    arguments = dict(call.args) | {key: lowering.reference(value) for key, value in padded.items()}
+    arguments["scale"] = size**-0.5 if call["scale"] is None else call["scale"]
+    whole = lowering.emit(SDPA, list(arguments.values()), F.pad(call.outputs[0], (0, by)), f"{name}_padded")
+    return lowering.emit("aten.slice_copy.Tensor", [lowering.reference(whole), 3, 0, size, 1], call.outputs[0], name)
 
 
 _ZEROS, _ONES = _filled(0.0), _filled(1.0)
