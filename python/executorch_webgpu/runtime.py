@@ -196,8 +196,7 @@ def load(
     device offers more. wide_kernels: the kernels for large GPUs on software adapters too (for tests). emulate_matrices:
     8 or 16, for tests: subgroup matrices of that size in plain WGSL. max_binding_bytes: for tests, a limit below the
     device's; buffers hold twice that at most. tuning: what Session.tune() has found on this device. progress: called
-    with bytes read and their total; returning False
-    cancels.
+    with bytes read and their total; returning False cancels.
 
     Raises a subclass of ExecuTorchWebGPUError.
     """

@@ -111,8 +111,9 @@ class GpuPlanContext {
     tuned_keys.insert(key);
     return options.tuning.find(key);
   }
-  /// Workgroups that keep the device busy.
+  /// Workgroups that keep the device busy. Kernels of narrow devices have one size.
   int processors() {
+    if (narrow()) return kProcessors;
     const Tuning::Values* values = tuned("processors");
     return values ? values->front() : kProcessors;
   }

@@ -25,8 +25,10 @@ uint32_t paramWord(int64_t value) {
 }  // namespace
 
 GpuDelegate::GpuDelegate(std::shared_ptr<GpuStore> store, GpuPlan plan)
-    : store_(std::move(store)), plan_(std::move(plan)) {}
-GpuDelegate::~GpuDelegate() { store_->forgetArenaWithoutReuse(noted_without_reuse_); }
+    : store_(std::move(store)), plan_(std::move(plan)) {
+  store_->noteArenaWithoutReuse(plan_.memory.sum_of_values);
+}
+GpuDelegate::~GpuDelegate() { store_->forgetArenaWithoutReuse(plan_.memory.sum_of_values); }
 
 // ---- loading
 // ---------------------------------------------------------------------------------------------------------
@@ -67,7 +69,6 @@ Status GpuDelegate::makeBuffers(const NamedDataMap& data) {
                                    &MemoryReport::arena, format("arena %zu", i)));
     arenas_.push_back(std::move(arena));
   }
-  store_->noteArenaWithoutReuse(noted_without_reuse_ = plan_.memory.sum_of_values);
   shadow_ = ShadowBuffer(size_t(upload_bytes));
   ETWGPU_ASSIGN(upload_, store_->allocate(upload_bytes,
                                           WGPUBufferUsage_Uniform | WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst |

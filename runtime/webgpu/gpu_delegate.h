@@ -93,7 +93,6 @@ class GpuDelegate final : public Delegate {
   std::shared_ptr<GpuStore> store_;
   GpuPlan plan_;
   std::vector<GpuBuffer> arenas_;
-  uint64_t noted_without_reuse_ = 0;
   GpuBuffer upload_, step_, staging_, query_buffer_, query_staging_;
   ShadowBuffer shadow_;  // of upload_: the small inputs, then 256 bytes of parameters a dispatch
   std::vector<ParamSlot> params_;

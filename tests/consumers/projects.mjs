@@ -64,6 +64,15 @@ export function start({ code, language }, bench) {
   });
 }
 
+const scriptPage = (name) => `<!doctype html>
+<html lang="en">
+  <meta charset="utf-8" />
+  <title></title>
+  <main></main>
+  <script type="module" src="./${name}.js"></script>
+</html>
+`;
+
 /** One Vite project with the recipes in it, configured by the recipe for Vite. */
 function viteProject(bench) {
   return once('vite project', () => {
@@ -73,6 +82,7 @@ function viteProject(bench) {
     writeFileSync(path.join(folder, 'vite.config.mjs'), bench.code(VITE_CONFIG));
     for (const [sample, { name }] of Object.entries(RECIPES)) {
       writeFileSync(path.join(folder, `recipe-${name}.ts`), bench.code(sample));
+      writeFileSync(path.join(folder, `${name}.html`), scriptPage(name));
     }
     return folder;
   });

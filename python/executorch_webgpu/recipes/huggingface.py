@@ -160,8 +160,10 @@ def call_bound(windows: Sequence[int], max_len: int) -> int | None:
     """How many tokens a call may bring where nobody has said it: layers with a window then need caches of the window
     and one call only (the runtime's pass ring_cache). None where that would spare nothing."""
     sliding = [window for window in windows if window]
-    bound = max(512, *sliding) if sliding else 0
-    return bound if sliding and min(sliding) + bound < max_len else None
+    if not sliding:
+        return None
+    bound = max(512, *sliding)
+    return bound if min(sliding) + bound < max_len else None
 
 
 def decoder_config(

@@ -220,16 +220,20 @@ class NativeSession {
     return self.release();
   }
 
+  /// Runs a task of this session, which must not be closed: without the GIL, one at a time.
+  template <class Make>
+  auto exclusive(Make make) {
+    nb::gil_scoped_release release;
+    const std::lock_guard lock(mutex_);
+    session();
+    return drive(make());
+  }
+
   nb::list run(const std::string& method, const nb::list& inputs) {
     std::vector<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>> arrays;  // keep the bytes alive
     std::vector<Input> converted;
     for (nb::handle h : inputs) converted.push_back(toInput(h, arrays));
-    Result<std::vector<OutputValue>> result;
-    {
-      nb::gil_scoped_release release;
-      const std::lock_guard lock(mutex_);
-      result = drive(session().run(method, std::move(converted)));
-    }
+    auto result = exclusive([&] { return session().run(method, std::move(converted)); });
     nb::list out;
     for (OutputValue& v : unwrap(std::move(result))) out.append(toPython(std::move(v)));
     return out;
@@ -237,15 +241,9 @@ class NativeSession {
 
   nb::dict tune(const std::string& method, double budget_ms) {
     if (generators_ > 0) throw RuntimeFailure{{Code::invalid_argument, "a generator uses the session"}};
-    Result<TuneReport> result;
-    {
-      nb::gil_scoped_release release;
-      const std::lock_guard lock(mutex_);
-      TuneOptions options;
-      options.budget_ms = budget_ms;
-      result = drive(etwgpu::tune(session(), method, options));
-    }
-    const TuneReport report = unwrap(std::move(result));
+    TuneOptions options;
+    options.budget_ms = budget_ms;
+    const TuneReport report = unwrap(exclusive([&] { return etwgpu::tune(session(), method, options); }));
     nb::dict d;
     d["tuning"] = report.tuning.text();
     d["token_ms_before"] = report.token_ms_before;
@@ -259,9 +257,7 @@ class NativeSession {
   void addGenerator(int count) { generators_ += count; }
 
   void reset() {
-    nb::gil_scoped_release release;
-    const std::lock_guard lock(mutex_);
-    check(drive(session().reset()));
+    check(exclusive([&] { return session().reset(); }));
   }
 
   nb::list methods() const {
@@ -302,14 +298,6 @@ class NativeSession {
                                          : "no method " + method});
     }
     return *delegate;
-  }
-  /// Runs a task of this session, which must not be closed: without the GIL, one at a time.
-  template <class Make>
-  auto exclusive(Make make) {
-    nb::gil_scoped_release release;
-    const std::lock_guard lock(mutex_);
-    session();
-    return drive(make());
   }
   bool closed() const { return !session_; }
   Session& session() const {

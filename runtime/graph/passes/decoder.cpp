@@ -78,13 +78,9 @@ bool fuseAttention(const Graph& g, const GraphIndex& index, NodeEditor& editor, 
 }  // namespace
 
 Status fuseDecoder(Graph& graph) {
-  const GraphIndex index(graph);
-  NodeEditor editor(graph);
-  const size_t n = graph.nodes.size();
-  for (size_t i = 0; i < n; ++i) {
-    if (!fuseCacheWrite(graph, index, editor, int32_t(i))) fuseAttention(graph, index, editor, int32_t(i));
-  }
-  editor.apply();
+  applyToAll(graph, [](Graph& g, const GraphIndex& index, NodeEditor& editor, int32_t at) {
+    return fuseCacheWrite(g, index, editor, at) || fuseAttention(g, index, editor, at);
+  });
   return {};
 }
 

@@ -186,18 +186,6 @@ bool fuseRow(Graph& g, const GraphIndex& index, NodeEditor& editor, int32_t at) 
   return true;
 }
 
-using Rewrite = bool (*)(Graph&, const GraphIndex&, NodeEditor&, int32_t);
-void applyToAll(Graph& g, Rewrite rewrite) {
-  const GraphIndex index(g);
-  NodeEditor editor(g);
-  const size_t n = g.nodes.size();
-  for (size_t i = 0; i < n; ++i) {
-    const bool candidate = g.nodes[i].outputs.size() == 1 && !editor.erased(int32_t(i));
-    if (candidate) rewrite(g, index, editor, int32_t(i));
-  }
-  editor.apply();
-}
-
 }  // namespace
 
 Status fuseLinear(Graph& graph) {

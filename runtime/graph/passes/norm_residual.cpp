@@ -7,9 +7,9 @@
 namespace etwgpu {
 namespace {
 
-bool fuse(const Graph& g, const GraphIndex& index, NodeEditor& editor, int32_t at) {
+bool fuse(Graph& g, const GraphIndex& index, NodeEditor& editor, int32_t at) {
   const Node& add = g.nodes[size_t(at)];
-  if (add.op != "aten.add.Tensor" || numberArg(g, add, 2).value_or(1) != 1 || add.outputs.size() != 1) return false;
+  if (add.op != "aten.add.Tensor" || numberArg(g, add, 2).value_or(1) != 1) return false;
   for (size_t i : {size_t(1), size_t(0)}) {
     const ValueId normed = tensorArg(add, i), residual = tensorArg(add, 1 - i);
     if (normed == kNoValue || residual == kNoValue || g.storage(normed) == g.storage(residual)) continue;
@@ -35,11 +35,7 @@ bool fuse(const Graph& g, const GraphIndex& index, NodeEditor& editor, int32_t a
 }  // namespace
 
 Status fuseNormResidual(Graph& graph) {
-  const GraphIndex index(graph);
-  NodeEditor editor(graph);
-  const size_t n = graph.nodes.size();
-  for (size_t i = 0; i < n; ++i) fuse(graph, index, editor, int32_t(i));
-  editor.apply();
+  applyToAll(graph, fuse);
   return {};
 }
 

@@ -127,6 +127,17 @@ void NodeEditor::apply() {
   graph_.nodes = std::move(nodes);
 }
 
+void applyToAll(Graph& graph, Rewrite rewrite) {
+  const GraphIndex index(graph);
+  NodeEditor editor(graph);
+  const size_t n = graph.nodes.size();
+  for (size_t i = 0; i < n; ++i) {
+    const bool candidate = graph.nodes[i].outputs.size() == 1 && !editor.erased(int32_t(i));
+    if (candidate) rewrite(graph, index, editor, int32_t(i));
+  }
+  editor.apply();
+}
+
 void removeDeadNodes(Graph& graph) {
   std::vector<bool> needed(graph.values.size(), false);
   for (const GraphOutput& out : graph.outputs) {

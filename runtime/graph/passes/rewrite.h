@@ -91,6 +91,10 @@ class NodeEditor {
   std::vector<bool> dead_;
   std::map<int32_t, std::vector<Node>> added_;
 };
+/// Tries `rewrite` at every node with one output that nothing has erased. It may erase and replace nodes, at `at` and
+/// before it, and says whether it did.
+using Rewrite = bool (*)(Graph&, const GraphIndex&, NodeEditor&, int32_t at);
+void applyToAll(Graph& graph, Rewrite rewrite);
 
 /// Removes nodes whose results nobody uses.
 void removeDeadNodes(Graph& graph);

@@ -163,7 +163,7 @@ Status planProduct(GpuPlanContext& c, const Product& p) {
   const Bounds m = c.exprs.bounds(p.m);
   Problem problem;
   problem.n = c.exprs.bounds(p.n).max;
-  if (!c.narrow()) problem.processors = c.processors();
+  problem.processors = c.processors();
   for (const GemmRange& range : gemmRanges(problem, std::max<int64_t>(m.min, 1), m.max))
     ETWGPU_TRY(describeProduct(c, p, range));
   return {};
@@ -225,7 +225,7 @@ namespace matmul {
 
 Status planGemm(GpuPlanContext& c, const Linear& l, const std::vector<WeightRows>& parts, int64_t min_rows) {
   const Bounds m = c.exprs.bounds(l.m);
-  const Problem problem{l.rows_w, l.k, l.weights, l.glu, c.narrow(), c.narrow() ? 1 : c.processors()};
+  const Problem problem{l.rows_w, l.k, l.weights, l.glu, c.narrow(), c.processors()};
   if (suitsMatrices(c, l, parts)) {
     const auto ranges = matrixRanges(problem, c.caps, std::max(m.min, min_rows), m.max);
     if (!ranges.empty()) return planMatrixGemm(c, l, parts, ranges);
