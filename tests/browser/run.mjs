@@ -153,11 +153,13 @@ async function conversations(s, label, expected) {
     const text = unwrap(await s.call('iterate', { key: 'llm', prompt, options: { maxTokens: 4 } }));
     assert(text.length > 0 && item.answer.startsWith(text), `iterated "${text}"`);
   });
-  await test(`${label}: an abort ends after the step, and the session goes on`, async () => {
+  await test(`${label}: an abort costs the steps in flight at most, and the session goes on`, async () => {
     const prompt = [{ role: 'user', content: item.text }];
     const result = unwrap(await s.call('generate', { key: 'llm', prompt, options: {}, abortAfterTokens: 2 }));
     assert(result.finishReason === 'aborted', `finished by ${result.finishReason}`);
-    assert(result.tokenIds.length <= 3, `${result.tokenIds.length} tokens after an abort at the second`);
+    // Up to four steps are in flight while the signal is on its way to the worker; Firefox reads several of them at once.
+    assert(result.tokenIds.length <= 2 + 4, `${result.tokenIds.length} tokens after an abort at the second`);
+    assert(result.pieces.join('') === result.text, 'the text is not what was delivered');
     const again = unwrap(await s.call('generate', { key: 'llm', prompt, options: { maxTokens: 4 } }));
     assert(JSON.stringify(again.tokenIds) === JSON.stringify(item.ids.slice(0, 4)), `then ${again.tokenIds}`);
     return `${result.abortMs.toFixed(0)} ms`;

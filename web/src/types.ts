@@ -157,7 +157,10 @@ export interface GenerateOptions {
   tools?: readonly object[];
   /** Further variables of the chat template, such as `{ enable_thinking: false }` of Qwen3. */
   templateOptions?: Readonly<Record<string, unknown>>;
-  /** Ends generation after the step under way; the result then has finishReason `aborted`. */
+  /**
+   * Ends generation; the result then has finishReason `aborted`. Tokens whose steps were in flight when the signal came
+   * (four at most) may still be delivered: text and ids of the result are exactly what `onToken` has got.
+   */
   signal?: AbortSignal;
   onToken?: (token: GeneratedToken) => void;
 }
