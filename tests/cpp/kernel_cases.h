@@ -210,7 +210,7 @@ inline KernelCase argmaxCase() {
 }
 
 inline KernelCase feedbackCase() {
-  KernelCase c{"argmax_feedback", {}, true};
+  KernelCase c{.name = "argmax_feedback", .builder = {}, .steps = true};
   const ValueId x = c.builder.value("x", DType::f32, {1, 5000}, ValueKind::intermediate);
   const ValueId start = c.builder.value("start", DType::i64, {1}, ValueKind::intermediate);
   c.builder.node("etwgpu.argmax", {x, start, c.builder.i(4)}, "ids", {1}, DType::i32);
@@ -218,7 +218,7 @@ inline KernelCase feedbackCase() {
 }
 
 inline KernelCase sampleCase() {
-  KernelCase c{"sample", {}, true};
+  KernelCase c{.name = "sample", .builder = {}, .steps = true};
   const ValueId x = c.builder.value("x", DType::f32, {1, 5000}, ValueKind::intermediate);
   const ValueId start = c.builder.value("start", DType::i64, {1}, ValueKind::intermediate);
   const ValueId options = c.builder.value("options", DType::i32, {8}, ValueKind::intermediate);
