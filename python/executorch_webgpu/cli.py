@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     """`executorch-webgpu run FOLDER PROMPT …`: the text goes to stdout as it comes, figures to stderr."""
     from executorch_webgpu.generation import TextGenerator
 
-    with TextGenerator(arguments.folder, arguments.device) as model:
+    with TextGenerator(arguments.folder, arguments.device, adapters=arguments.adapter) as model:
         prompt = arguments.prompt
         if model.text_model.has_template and not arguments.raw:
             prompt = [{"role": "user", "content": prompt}]
@@ -181,6 +181,9 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--temperature", type=float, default=0.0, metavar="T", help="default 0: the likeliest token")
     one.add_argument("--top-p", type=float, default=1.0, metavar="P")
     one.add_argument("--seed", type=int, default=0, metavar="N")
+    one.add_argument(
+        "--adapter", type=Path, action="append", default=[], metavar="DIR", help="a LoRA adapter of peft; repeatable"
+    )
     one.add_argument("--raw", action="store_true", help="continue the text, without the model's chat template")
     one.set_defaults(run=run)
 

@@ -143,6 +143,12 @@ class TextGenerator:
         self._native.rollback(0)
         self.session.reset()
 
+    def set_adapter_scale(self, name: str, scale: float) -> None:
+        """What a LoRA adapter counts from now on (see runtime.Session), and forgets the conversation, which was computed
+        with another scale."""
+        self.session.set_adapter_scale(name, scale)
+        self._native.rollback(0)
+
     def save_state(self) -> bytes:
         """The tokens in the cache with what the model has computed of them; only what is in use. InvalidArgumentError
         while a generation is under way."""

@@ -166,6 +166,11 @@ def render(report: dict[str, Any], graph: bool = False) -> str:
     memory = report["memory"]
     lines.append("memory")
     lines += _table([(k, _bytes(v)) for k, v in memory.items()], "  ")
+    for adapter in report.get("adapters", []):
+        linears = adapter["linears"]
+        ranks = ", ".join(map(str, sorted(set(linears.values()))))
+        lines += ["", f"adapter {adapter['name']}, scale {adapter['scale']:g}, rank {ranks}"]
+        lines += _wrapped(f"{len(linears)} linears:", ", ".join(linears), "  ")
     if report["missing_operators"]:
         lines += ["", f"no kernel for: {_counts(report['missing_operators'])}"]
     if report["missing_data"]:

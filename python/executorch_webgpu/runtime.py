@@ -20,9 +20,28 @@ import numpy as np
 from executorch_webgpu.errors import ExecuTorchWebGPUError, InvalidArgumentError, NoAdapterError
 from executorch_webgpu.native import _native
 
-__all__ = ["ExecuTorchWebGPUError", "MethodSpec", "Session", "ValueSpec", "inspect_program", "load"]
+__all__ = ["Adapter", "ExecuTorchWebGPUError", "MethodSpec", "Session", "ValueSpec", "inspect_program", "load"]
 
 DEFAULT_MEMORY_CAP = 4 << 30
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter: the folder that peft's save_pretrained writes. name: by which its scale is set, default that of
+    the folder. scale: 1 as trained, 0 off."""
+
+    path: str | os.PathLike
+    scale: float = 1.0
+    name: str | None = None
+
+    def native(self) -> tuple[str, str, str, float]:
+        """Name, path of the tensors, text of the configuration, scale."""
+        folder = Path(self.path)
+        config, weights = folder / "adapter_config.json", folder / "adapter_model.safetensors"
+        for file in (config, weights):
+            if not file.is_file():
+                raise InvalidArgumentError(f"{folder} is no adapter of peft: it lacks {file.name}")
+        return (self.name or folder.resolve().name, str(weights), config.read_text(errors="replace"), float(self.scale))
 
 
 @dataclass(frozen=True)
@@ -116,6 +135,16 @@ class Session:
         session."""
         return self._native.tune(method, 1000 * budget_s)
 
+    @property
+    def adapters(self) -> dict[str, float]:
+        """The scale of each adapter by name."""
+        return self._native.adapter_scales()
+
+    def set_adapter_scale(self, name: str, scale: float) -> None:
+        """What an adapter counts from the next call on: 1 as trained, 0 off. Caches keep what was computed before:
+        reset() where that must not mix. InvalidArgumentError for an unknown name, or during a call."""
+        self._native.set_adapter_scale(name, scale)
+
     def close(self) -> None:
         """Frees all memory of the program now; later calls are InvalidArgumentError."""
         self._native.close()
@@ -183,6 +212,7 @@ def load(
     emulate_matrices: int = 0,
     max_binding_bytes: int = 0,
     tuning: str = "",
+    adapters: Iterable[Adapter | str | os.PathLike] = (),
     progress: Callable[[int, int], bool | None] | None = None,
 ) -> Session:
     """Loads a program.
@@ -195,8 +225,9 @@ def load(
     graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits: WebGPU's default limits even where the
     device offers more. wide_kernels: the kernels for large GPUs on software adapters too (for tests). emulate_matrices:
     8 or 16, for tests: subgroup matrices of that size in plain WGSL. max_binding_bytes: for tests, a limit below the
-    device's; buffers hold twice that at most. tuning: what Session.tune() has found on this device. progress: called
-    with bytes read and their total; returning False cancels.
+    device's; buffers hold twice that at most. tuning: what Session.tune() has found on this device. adapters: up to four
+    LoRA adapters, as folders of peft or as Adapter with a scale: the weights of the program stay as they are. progress:
+    called with bytes read and their total; returning False cancels.
 
     Raises a subclass of ExecuTorchWebGPUError.
     """
@@ -227,6 +258,7 @@ def load(
         emulate_matrices,
         max_binding_bytes,
         tuning,
+        [(a if isinstance(a, Adapter) else Adapter(a)).native() for a in adapters],
         progress,
     )
     return Session(native, device)

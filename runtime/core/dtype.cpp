@@ -4,6 +4,8 @@
 
 namespace etwgpu {
 
+float bfloatToFloat(uint16_t b) { return std::bit_cast<float>(uint32_t(b) << 16); }
+
 float halfToFloat(uint16_t h) {
   const uint32_t sign = uint32_t(h & 0x8000) << 16;
   const uint32_t rest = h & 0x7fff;

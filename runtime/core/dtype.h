@@ -72,5 +72,6 @@ constexpr std::string_view dtypeName(DType t) {
 /// IEEE half to single and back (round to nearest even).
 float halfToFloat(uint16_t h);
 uint16_t floatToHalf(float f);
+float bfloatToFloat(uint16_t b);
 
 }  // namespace etwgpu

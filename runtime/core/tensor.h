@@ -30,6 +30,15 @@ struct Quantization {
   friend bool operator==(const Quantization&, const Quantization&) = default;
 };
 
+/// What is added to a product with a weight: LowRank (runtime/graph/graph.h) in host memory.
+struct LowRankView {
+  const float *a = nullptr, *b = nullptr;
+  std::vector<int64_t> first_rows;
+  int64_t rank = 0;
+  std::vector<float> scales;
+  int64_t columns() const { return int64_t(scales.size()) * rank; }  // of a part
+};
+
 /// A contiguous row-major tensor in host memory, owned by somebody else.
 struct TensorView {
   DType dtype = DType::f32;
@@ -37,6 +46,7 @@ struct TensorView {
   void* data = nullptr;
   Quantization quantization;              // weights only: dtype is f32, sizes [N, K]
   const void* quant_constants = nullptr;  // start of the plane of constants
+  const LowRankView* low_rank = nullptr;  // weights only: what adapters add
 
   int64_t count() const { return elementCount(sizes); }
   size_t bytes() const { return size_t(count()) * dtypeSize(dtype); }

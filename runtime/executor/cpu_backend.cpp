@@ -22,10 +22,9 @@ Result<std::vector<Located>> locate(const Value& value, const std::vector<Consta
   std::vector<Located> located;
   uint64_t total = 0;
   for (const ConstantPiece& p : pieces) {
-    const auto it = data.entries.find(p.key);
-    if (it == data.entries.end())
-      return Status(Code::data_missing, "weight '" + value.name + "': no data named '" + p.key + "'");
-    const NamedData& n = it->second;
+    const NamedData* found = data.find(p.key);
+    if (!found) return Status(Code::data_missing, "weight '" + value.name + "': no data named '" + p.key + "'");
+    const NamedData& n = *found;
     if (p.offset > n.size || p.size > n.size - p.offset)
       return Status(Code::invalid_program, "weight '" + value.name + "' reaches past the end of data '" + p.key + "'");
     located.push_back({n.source, n.offset + p.offset, p.size});

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "runtime/executor/adapters.h"
 #include "runtime/executor/cpu_backend.h"
 #include "runtime/executor/cpu_caches.h"
 #include "runtime/graph/fused_ops.h"
@@ -66,6 +67,10 @@ class CpuDelegate final : public Delegate {
   Task<Status> readStates(std::span<const StateRange> ranges, std::span<uint8_t> to) override;
   Task<Status> writeStates(std::span<const StateRange> ranges, std::span<const uint8_t> from) override;
   RingMark* rings() override { return shared_->rings.present() ? &shared_->rings : nullptr; }
+  void setAdapterScales(std::span<const float> scales) override {
+    for (auto& [view, adapters] : low_rank_)
+      for (size_t i = 0; i < adapters.size(); ++i) view->scales[i] = scales[size_t(adapters[i])];
+  }
   const ExecuteStats& lastStats() const override { return stats_; }
 
   const Value& value(ValueId id) const { return graph_.value(id); }
@@ -94,6 +99,7 @@ class CpuDelegate final : public Delegate {
   MemoryPlan plan_;
   std::vector<CpuKernel> kernels_;  // per node
   std::vector<std::shared_ptr<CpuWeight>> weights_;
+  std::vector<std::pair<std::unique_ptr<LowRankView>, std::vector<int32_t>>> low_rank_;  // with whose scales
   std::vector<std::pair<ValueId, std::shared_ptr<CpuState>>> states_;
   std::vector<std::pair<CpuState*, CpuState*>> pairs_;  // key and value caches
   std::vector<TensorView> views_;                       // per value, with the sizes of the current call
@@ -222,7 +228,9 @@ Status CpuDelegate::checkQuantised(const Value& v, uint64_t& words, uint64_t& co
 std::vector<bool> CpuDelegate::usedValues() const {
   std::vector<bool> used(graph_.values.size());
   const auto use = [&](ValueId id) {
-    if (id != kNoValue) used[size_t(graph_.storage(id))] = true;
+    if (id == kNoValue) return;
+    used[size_t(graph_.storage(id))] = true;
+    if (const auto& terms = graph_.value(id).low_rank) used[size_t(terms->a)] = used[size_t(terms->b)] = true;
   };
   for (const Node& node : graph_.nodes) {
     for (const Arg& arg : node.args) {
@@ -258,6 +266,18 @@ Status CpuDelegate::loadConstants(const NamedDataMap& data) {
       weights_.push_back(std::move(weight));
     }
   }
+  for (size_t i = 0; i < graph_.values.size(); ++i) {
+    const auto& terms = graph_.values[i].low_rank;
+    if (!terms || !used[i]) continue;
+    auto low_rank = std::make_unique<LowRankView>();
+    low_rank->a = view(terms->a).as<const float>();
+    low_rank->b = view(terms->b).as<const float>();
+    low_rank->first_rows = terms->first_rows;
+    low_rank->rank = terms->rank;
+    low_rank->scales.assign(terms->adapters.size(), 1.f);
+    views_[i].low_rank = low_rank.get();
+    low_rank_.emplace_back(std::move(low_rank), terms->adapters);
+  }
   const auto stateOf = [&](ValueId id) {
     const auto it = std::find_if(states_.begin(), states_.end(), [&](const auto& s) { return s.first == id; });
     return it == states_.end() ? nullptr : it->second.get();
@@ -268,8 +288,7 @@ Status CpuDelegate::loadConstants(const NamedDataMap& data) {
 }
 
 Status CpuDelegate::load(std::span<const uint8_t> payload, const NamedDataMap& data, bool alone) {
-  ETWGPU_ASSIGN(graph_, importGraph(payload, data));
-  ETWGPU_TRY(runPasses(graph_, disabledPasses(shared_->options, alone)));
+  ETWGPU_ASSIGN(graph_, loadGraph(payload, data, disabledPasses(shared_->options, alone)));
   if (alone) shared_->rings = RingMark(graph_);
   ETWGPU_TRY(findKernels());
   const PlanOptions plan{.alignment = kArenaAlignment, .bytes = bytesOf};

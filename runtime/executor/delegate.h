@@ -59,10 +59,15 @@ struct MemoryReport {
 struct NamedData {
   DataSource* source = nullptr;
   uint64_t offset = 0, size = 0;
+  bool in_memory = false;  // made by the runtime: whoever wants it takes it from source->data()
 };
+class AdapterSet;
 class NamedDataMap : public NamedDataSizes {
  public:
   std::map<std::string, NamedData, std::less<>> entries;
+  AdapterSet* adapters = nullptr;  // null: none
+  /// Of the files, or what was made of the adapters; nullptr if there is no such key.
+  const NamedData* find(std::string_view key) const;
   std::optional<uint64_t> size(std::string_view key) const override {
     const auto it = entries.find(key);
     return it == entries.end() ? std::nullopt : std::optional(it->second.size);
@@ -176,6 +181,8 @@ class Delegate {
   virtual Task<Status> writeStates(std::span<const StateRange>, std::span<const uint8_t> /*from*/) {
     co_return Status(Code::unsupported_operator, "this delegate's states cannot be written");
   }
+  /// What each adapter of the program counts (AdapterSet), from the next call on. Not while steps are in flight.
+  virtual void setAdapterScales(std::span<const float>) {}
   virtual const ExecuteStats& lastStats() const = 0;
   /// Takes the time of every dispatch in the next calls (a pass of its own each, so the sum is larger than unprofiled);
   /// no effect without timestamp queries.

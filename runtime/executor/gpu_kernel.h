@@ -71,6 +71,7 @@ struct Param {
   ExprId expr;
   float number = 0;
   bool is_float = false;
+  int32_t adapter = -1;  // not −1: the number is the scale of this adapter, which changes between calls
 };
 
 /// Runs only in calls where min <= value(expr) <= max; invalid expr: always. How decode (1 row) and prefill (many rows)

@@ -3,7 +3,8 @@
 //     served_by, kernel, tensors: [{dtype, rank}]} | {kind, index, target?}],
 //     delegates: [{id, payload_bytes, error?, exporter, symbols, nodes, operators, fused_operators, weights,
 //     state_bytes, arena_bytes, arena_without_reuse, graph}], islands: [{first, last, operators, bytes_copied}]}],
-//    memory: {arenas, constants, weights, state}, missing_operators: {name: calls}, missing_data: [name]}
+//    memory: {arenas, constants, weights, state}, adapters: [{name, scale, linears: {weight: rank}}],
+//    missing_operators: {name: calls}, missing_data: [name]}
 #include <algorithm>
 #include <set>
 
@@ -65,6 +66,7 @@ class Inspector {
     for (size_t i = 0; i < s_.program_->methods.size(); ++i) writeMethod(i);
     j_.endArray();
     writeMemory();
+    writeAdapters();
     writeCounts(j_, "missing_operators", s_.missing_operators_);
     j_.key("missing_data");
     j_.beginArray();
@@ -328,6 +330,23 @@ class Inspector {
     j_.field("weights", weights);
     j_.field("state", state_total_);
     j_.endObject();
+  }
+
+  void writeAdapters() {
+    const AdapterSet& set = s_.adapters_;
+    j_.key("adapters");
+    j_.beginArray();
+    for (size_t i = 0; i < set.adapters().size(); ++i) {
+      j_.beginObject();
+      j_.field("name", set.adapters()[i].name);
+      j_.field("scale", double(set.scales()[i]));
+      j_.key("linears");
+      j_.beginObject();
+      for (const AdapterModule& m : set.adapters()[i].modules) j_.field(m.weight, m.rank);
+      j_.endObject();
+      j_.endObject();
+    }
+    j_.endArray();
   }
 
   const Session& s_;

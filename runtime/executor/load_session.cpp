@@ -81,9 +81,14 @@ Task<Status> Session::loadInto() {
   ETWGPU_CO_TRY(co_await readAll(std::move(reads)));
   if (config_.inspect_only) co_return Status();
 
+  ETWGPU_CO_TRY(co_await readAdapters());
   ETWGPU_CO_TRY(shareStates());
   std::vector<PendingRead> weights;
   ETWGPU_CO_TRY(makeDelegates(weights));
+  ETWGPU_CO_TRY(adapters_.allFound());
+  applyScales();
+  // The CPU multiplies with what was made of them where it lies, a GPU has it in buffers.
+  adapters_.release(config_.options.device == DeviceKind::webgpu);
   ETWGPU_CO_TRY(co_await readAll(std::move(weights)));
   for (LoadedMethod& m : methods_) {
     for (LoadedDelegate& d : m.delegates) ETWGPU_CO_TRY(co_await d.delegate->finishLoading());
@@ -97,6 +102,34 @@ Task<Status> Session::readDataFiles() {
     data_files_.push_back(std::move(file));
   }
   co_return Status();
+}
+
+Task<Status> Session::readAdapters() {
+  for (AdapterFiles& files : config_.adapters) {
+    ETWGPU_CO_ASSIGN(Adapter adapter, co_await readAdapter(files, config_.options.memory_cap));
+    ETWGPU_CO_TRY(adapters_.add(std::move(adapter), files.scale));
+    files.weights.reset();
+  }
+  if (!config_.adapters.empty()) named_data_.adapters = &adapters_;
+  co_return Status();
+}
+
+void Session::applyScales() {
+  for (LoadedMethod& m : methods_) {
+    for (LoadedDelegate& d : m.delegates)
+      if (d.delegate) d.delegate->setAdapterScales(adapters_.scales());
+  }
+}
+
+Status Session::setAdapterScale(std::string_view name, float scale) {
+  bool busy = running_;
+  for (const LoadedMethod& m : methods_) {
+    for (const LoadedDelegate& d : m.delegates) busy |= d.delegate && d.delegate->stepsInFlight() > 0;
+  }
+  if (busy) return {Code::invalid_argument, "an adapter's scale cannot change while a call is under way"};
+  ETWGPU_TRY(adapters_.setScale(name, scale));
+  applyScales();
+  return {};
 }
 
 Status Session::collectNamedData() {
@@ -374,6 +407,7 @@ Task<Status> Session::rebuild(std::string method, Tuning tuning) {
       ETWGPU_CO_TRY(co_await made->finishLoading());
       d.delegate = std::move(made);
     }
+    applyScales();
     co_return Status();
   }
   co_return Status(Code::invalid_argument, "there is no method " + method);

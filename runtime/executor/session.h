@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/core/task.h"
+#include "runtime/executor/adapters.h"
 #include "runtime/executor/delegate.h"
 #include "runtime/executor/method_state.h"
 #include "runtime/program/program.h"
@@ -46,6 +47,7 @@ struct SessionConfig {
   std::vector<std::unique_ptr<DataSource>> data_files;  // .ptd
   std::unique_ptr<Backend> backend;                     // null with `inspect_only`
   LoadOptions options;
+  std::vector<AdapterFiles> adapters;  // LoRA: applied as the program runs, whose weights stay as they are
   LoadProgress progress;
   /// Reads and verifies without weights and without delegates: what is missing is told by inspectJson() instead of
   /// failing, and run() is refused.
@@ -54,8 +56,9 @@ struct SessionConfig {
 
 class Session {
  public:
-  /// Errors: those of readProgram; unsupported_operator with all operators that no kernel serves and how often each
-  /// occurs; data_missing with the key; limit_exceeded where the program's declared bytes exceed options.memory_cap.
+  /// Errors: those of readProgram and readAdapter; invalid_argument for an adapter of another model;
+  /// unsupported_operator with all operators that no kernel serves and how often each occurs; data_missing with the
+  /// key; limit_exceeded where the program's declared bytes exceed options.memory_cap.
   static Task<Result<std::unique_ptr<Session>>> load(SessionConfig config);
   ~Session();
 
@@ -71,6 +74,11 @@ class Session {
   Task<Result<std::vector<OutputValue>>> run(std::string method, std::vector<Input> inputs);
   /// States back to their initial values, in delegates and outside.
   Task<Status> reset();
+
+  const AdapterSet& adapters() const { return adapters_; }
+  /// What an adapter counts from the next call on: 1 as trained, 0 off. States (keys and values in a cache) stay as
+  /// they were computed. invalid_argument for an unknown name, or while a call is under way.
+  Status setAdapterScale(std::string_view name, float scale);
 
   /// Of the backend, and in `other` what kernel calls outside of delegates use.
   MemoryReport memory() const;
@@ -106,6 +114,8 @@ class Session {
   Session() = default;
   // load.cpp, in the order of loading
   Task<Status> readDataFiles();
+  Task<Status> readAdapters();
+  void applyScales();
   Status collectNamedData();
   Status checkDeclaredMemory() const;
   Status makeMethods();
@@ -132,6 +142,7 @@ class Session {
   SessionConfig config_;
   std::unique_ptr<Program> program_;
   std::vector<FlatTensor> data_files_;
+  AdapterSet adapters_;
   NamedDataMap named_data_;
   ProgramData data_;
   std::vector<LoadedMethod> methods_;  // as program_->methods

@@ -30,6 +30,25 @@ struct ConstantPiece {
   friend bool operator==(const ConstantPiece&, const ConstantPiece&) = default;
 };
 
+/// A term of a constant matrix: on its rows [first_row, first_row + rows) it is W + scale · B · A. Which A and B: the
+/// adapters' business (runtime/executor/adapters.h); passes only keep the terms with the rows.
+struct LowRankTerm {
+  int64_t first_row = 0, rows = 0;
+  int32_t adapter = -1, module = -1;
+};
+
+/// All terms of a constant matrix W [N, K] as kernels take them. N lies in parts (the matrices that W was joined of),
+/// each with an A of its own. With t = A · x,
+///   y[n] = (W · x)[n] + Σ_i scale_i · Σ_c b[i, c, n] · t[part(n), i, c]
+struct LowRank {
+  ValueId a = kNoValue;             // f32 [parts · adapters · rank, K]
+  ValueId b = kNoValue;             // f32 [adapters · rank, N]
+  std::vector<int64_t> first_rows;  // of the parts, ascending, from 0
+  int64_t rank = 0;                 // of every adapter, padded with zeros to a multiple of 4
+  std::vector<int32_t> adapters;    // whose scale counts
+  int64_t width() const { return int64_t(first_rows.size() * adapters.size()) * rank; }  // of t
+};
+
 struct Value {
   std::string name;
   DType dtype = DType::f32;
@@ -41,6 +60,8 @@ struct Value {
   Quantization quantization;                    // quantization.constants_offset is in the layout of this value
   // A small constant known at import or made by a pass (index tables, scalars): its bytes, instead of pieces.
   std::vector<uint8_t> literal;
+  std::vector<LowRankTerm> terms;           // of a constant matrix
+  std::shared_ptr<const LowRank> low_rank;  // made of them after the passes
   /// An intermediate that is the same bytes as another value (reshape, unsqueeze): no memory of its own.
   ValueId alias_of = kNoValue;
 };

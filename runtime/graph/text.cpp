@@ -26,6 +26,14 @@ std::string shape(const Graph& g, const Value& v) {
 
 std::string valueRef(const Graph& g, ValueId id) { return id == kNoValue ? "None" : g.value(id).name; }
 
+std::string terms(const Value& v) {
+  std::string s;
+  for (const LowRankTerm& t : v.terms)
+    s +=
+        format(" + adapter %d on rows %lld:%lld", t.adapter, (long long)t.first_row, (long long)(t.first_row + t.rows));
+  return s;
+}
+
 template <class T, class F>
 std::string list(const std::vector<T>& items, F f) {
   std::string s = "[";
@@ -121,7 +129,7 @@ std::string toText(const Graph& g) {
   for (size_t i = 0; i < g.values.size(); ++i) {
     const Value& v = g.values[i];
     if (!used[i]) continue;
-    if (v.kind == ValueKind::constant) out += "constant " + v.name + ": " + shape(g, v) + "\n";
+    if (v.kind == ValueKind::constant) out += "constant " + v.name + ": " + shape(g, v) + terms(v) + "\n";
     if (v.kind == ValueKind::state) out += "state " + v.name + ": " + shape(g, v) + "\n";
     if (v.alias_of != kNoValue) out += "alias " + v.name + ": " + shape(g, v) + " = " + valueRef(g, v.alias_of) + "\n";
   }

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "runtime/executor/adapters.h"
 #include "runtime/webgpu/gpu_delegate.h"
 #include "runtime/webgpu/gpu_plan.h"
 #include "runtime/webgpu/gpu_store.h"
@@ -18,8 +19,7 @@ class GpuBackend final : public Backend {
   Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload, const NamedDataMap& data,
                                                    bool alone) override {
     const LoadOptions& options = store_->options();
-    ETWGPU_ASSIGN(Graph graph, importGraph(payload, data));
-    ETWGPU_TRY(runPasses(graph, disabledPasses(options, alone)));
+    ETWGPU_ASSIGN(Graph graph, loadGraph(payload, data, disabledPasses(options, alone)));
     if (alone) store_->rings() = RingMark(graph);
     ETWGPU_ASSIGN(GpuPlan plan, planGraph(std::move(graph), store_->device().capabilities(), options));
     auto delegate = std::make_unique<GpuDelegate>(store_, std::move(plan));

@@ -1,6 +1,7 @@
 #include "runtime/webgpu/gpu_delegate.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "runtime/webgpu/gpu_cost.h"
@@ -166,6 +167,7 @@ Result<GpuDelegate::Dispatch> GpuDelegate::makeDispatch(const PlannedDispatch& p
       std::memcpy(&word, &spec.params[i].number, 4);
       if (spec.params[i].is_float) {
         shadow_.setWord(at, word);
+        if (spec.params[i].adapter >= 0) scales_.push_back({uint32_t(at), spec.params[i].adapter});
       } else {
         params_.push_back({uint32_t(at), spec.params[i].expr});
       }
@@ -181,6 +183,13 @@ Result<GpuDelegate::Dispatch> GpuDelegate::makeDispatch(const PlannedDispatch& p
   descriptor.entries = entries.data();
   BindGroupHandle group(wg::DeviceCreateBindGroup(device.handle(), &descriptor));
   return Dispatch{std::move(pipeline).value(), std::move(group)};
+}
+
+void GpuDelegate::setAdapterScales(std::span<const float> scales) {
+  for (const ScaleSlot& slot : scales_) {
+    if (size_t(slot.adapter) < scales.size())
+      shadow_.setWord(slot.offset, std::bit_cast<uint32_t>(scales[size_t(slot.adapter)]));
+  }
 }
 
 Task<Status> GpuDelegate::finishLoading() {

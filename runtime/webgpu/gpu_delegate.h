@@ -37,6 +37,7 @@ class GpuDelegate final : public Delegate {
   std::vector<StateLayout> states() const override;
   Task<Status> readStates(std::span<const StateRange> ranges, std::span<uint8_t> to) override;
   Task<Status> writeStates(std::span<const StateRange> ranges, std::span<const uint8_t> from) override;
+  void setAdapterScales(std::span<const float> scales) override;
   const ExecuteStats& lastStats() const override { return stats_; }
   void setProfiling(bool on) override { profiling_ = on && store_->device().hasTimestamps(); }
   std::vector<DispatchTime> lastProfile() const override { return profile_; }
@@ -52,6 +53,11 @@ class GpuDelegate final : public Delegate {
   struct ParamSlot {
     uint32_t offset;
     ExprId expr;
+  };
+  /// A parameter that is the scale of an adapter.
+  struct ScaleSlot {
+    uint32_t offset;
+    int32_t adapter;
   };
   /// A part of the staging buffer that holds an output.
   struct ReadBack {
@@ -96,6 +102,7 @@ class GpuDelegate final : public Delegate {
   GpuBuffer upload_, step_, staging_, query_buffer_, query_staging_;
   ShadowBuffer shadow_;  // of upload_: the small inputs, then 256 bytes of parameters a dispatch
   std::vector<ParamSlot> params_;
+  std::vector<ScaleSlot> scales_;
   std::vector<Dispatch> dispatches_;
   std::vector<GpuSlice> output_slices_, argmax_slices_;
   struct Copy {

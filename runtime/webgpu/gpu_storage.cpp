@@ -44,12 +44,6 @@ bool sameRepresentation(DType dtype, Storage storage) {
 
 namespace {
 
-float bfloatToFloat(uint16_t b) {
-  const uint32_t bits = uint32_t(b) << 16;
-  float f;
-  std::memcpy(&f, &bits, 4);
-  return f;
-}
 uint16_t floatToBfloat(float f) {
   uint32_t bits;
   std::memcpy(&bits, &f, 4);

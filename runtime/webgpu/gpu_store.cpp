@@ -209,14 +209,20 @@ Status GpuStore::read(const std::vector<ConstantPiece>& pieces, const Value& val
   }
   uint64_t at = 0;
   for (const ConstantPiece& piece : pieces) {
-    const auto it = data.entries.find(piece.key);
-    if (it == data.entries.end() || !it->second.source) {
+    const NamedData* found = data.find(piece.key);
+    if (!found || !found->source) {
       return Status(Code::data_missing, format("%s: there is no data named %s", value.name.c_str(), piece.key.c_str()));
     }
-    const NamedData& named = it->second;
+    const NamedData& named = *found;
     if (piece.offset > named.size || piece.size > named.size - piece.offset) {
       return Status(Code::invalid_program,
                     format("%s: its data %s is too short", value.name.c_str(), piece.key.c_str()));
+    }
+    if (named.in_memory && !host) {
+      wg::QueueWriteBuffer(device_.queue(), target.buffer, target.offset + at,
+                           named.source->data() + named.offset + piece.offset, size_t(piece.size));
+      at += piece.size;
+      continue;
     }
     ReadRequest request;
     request.offset = named.offset + piece.offset;

@@ -217,6 +217,27 @@ window.tests = {
     return { whole, chunks, tools, aborted };
   },
 
+  /** What is answered with an adapter from a URL, without, and with the same one at hand. */
+  async adapted({ adapter, ...options }) {
+    const names = ['adapter_config.json', 'adapter_model.safetensors'];
+    const files = await Promise.all(names.map((name) => fileFrom(adapter + name, name)));
+    const adapters = [{ url: adapter }, { files, name: 'mine', scale: 0 }];
+    const session = await ExecuTorchRuntime.loadModel({ ...options, adapters });
+    const ids = async () => (await session.generate('Once upon', { maxTokens: 4 })).tokenIds;
+    try {
+      const url = await ids();
+      await session.setAdapterScale('random', 0);
+      const plain = await ids();
+      await session.setAdapterScale('mine', 1);
+      const unknown = await session.setAdapterScale('theirs', 1).catch((error) => error);
+      const { adapters: inspected } = await session.inspect();
+      const refused = unknown.constructor === et.InvalidArgumentError;
+      return { url, plain, hand: await ids(), refused, inspected };
+    } finally {
+      await session.dispose();
+    }
+  },
+
   cacheClear: () => ExecuTorchRuntime.cache.clear(),
   cacheDelete: ({ url }) => ExecuTorchRuntime.cache.delete(url),
   cacheList: async () => ({

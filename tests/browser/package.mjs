@@ -3,7 +3,8 @@
 //
 //   node tests/browser/package.mjs [--only REGEX]       ETWGPU_TEST_FULL=1: the cache with a language model, in Firefox, too
 import { execFileSync } from 'node:child_process';
-import { existsSync, statSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -39,12 +40,15 @@ const runner = new Runner({ seconds: 240 });
 const { test } = runner;
 
 const PARTS = path.join(ROOT, 'build/browser-tests/parts');
+const ADAPTERS = mkdtempSync(path.join(os.tmpdir(), 'adapters-'));
+process.on('exit', () => rmSync(ADAPTERS, { recursive: true, force: true }));
 const MOUNTS = {
   '/': HERE,
   '/web/': path.join(ROOT, 'web/dist'),
   '/models/': MODELS,
   '/pictures/': PICTURES,
   '/models/parts/': PARTS,
+  '/adapters/': ADAPTERS,
 };
 
 /** A browser, a server that can be made to fail, and a page with package.js. `launchOptions` as for `launch`. */
@@ -424,6 +428,24 @@ async function quietThread({ open }, label) {
   });
 }
 
+async function adapting({ page }, label) {
+  await test(`${label}: LoRA adapters from a URL and at hand answer as they do natively`, async () => {
+    const script = [
+      path.join(HERE, 'adapter.py'),
+      path.join(MODELS, path.basename(LLM)),
+      path.join(ADAPTERS, 'random'),
+    ];
+    const native = JSON.parse(execFileSync('python', script, { encoding: 'utf8' }));
+    const load = { modelUrl: LLM, device: 'wasm', activations: 'exact', adapter: '/adapters/random/' };
+    const { url, plain, hand, refused, inspected } = await page.do('adapted', load);
+    const [adapted, without] = [native.adapted, native.plain].map(String);
+    assert(adapted !== without, 'the adapter does nothing');
+    assert(String(url) === adapted && String(hand) === adapted, `${url} and ${hand}, natively ${adapted}`);
+    assert(String(plain) === without, `${plain}, natively ${without}`);
+    assert(refused && inspected.length === 2 && inspected[1].name === 'mine', inspected);
+  });
+}
+
 async function firefox({ page, asked }) {
   await test('firefox webgpu: downloaded, kept, loaded from the cache, on both sides of a worker', async () => {
     const gpu = { modelUrl: FOLDER, device: 'webgpu' };
@@ -461,6 +483,7 @@ await (async () => {
     await strictPolicy(s, 'chromium', [{ modelUrl: LLM, device: 'wasm' }]);
     await images(s, 'chromium');
     await talking(s, 'chromium');
+    await adapting(s, 'chromium');
     await quietThread(s, 'chromium');
   });
   await withPage('firefox', {}, async (s) => {

@@ -98,7 +98,7 @@ inline Variants allVariants(uint32_t lanes = 8, bool matrices = false) {
   for (const VariantSetting& setting : variantSettings(lanes, matrices))
     for (KernelCase& c : allCases()) {
       if (!setting.takes(c)) continue;
-      const auto dispatches = planCase(c, setting.capabilities(), setting.options());
+      const auto dispatches = planCase(c, c.on(setting.capabilities()), setting.options());
       EXPECT_TRUE(dispatches.ok()) << c.name << ": " << dispatches.status().message();
       if (!dispatches.ok()) continue;
       for (const DispatchSpec& d : *dispatches) {

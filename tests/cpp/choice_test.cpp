@@ -152,6 +152,26 @@ TEST(Choice, DecoderOperatorsOfOneRowAndOfMore) {
                           "f32_linear_plain_gemv_baseline_residual"));
 }
 
+TEST(Choice, AnAdapterCostsOneDispatchMore) {
+  const GpuCapabilities baseline = deviceOf(Tier::baseline);
+  const auto kernels = [&](size_t i, int64_t rows) {
+    const KernelCase c = adapterCases()[i];
+    return running(c, c.on(baseline), options(), {rows});
+  };
+  EXPECT_THAT(kernels(4, 1),
+              ElementsAre("f32_linear_plain_gemv_baseline_norm", "f32_linear_int4_gemv_baseline_norm_adapters_rope"));
+  EXPECT_THAT(kernels(4, 3),
+              ElementsAre("f32_linear_plain_gemv_baseline_norm", "f32_linear_int4_gemv_baseline_norm_adapters",
+                          "f32_rope_cache_write_baseline"));
+  EXPECT_THAT(kernels(5, 1),
+              ElementsAre("f32_attention_decode_split_baseline", "f32_linear_plain_gemv_baseline_combine",
+                          "f32_linear_int4_gemv_baseline_residual_adapters_combine"));
+  EXPECT_THAT(kernels(1, 1), ElementsAre("f32_linear_plain_gemv_baseline_norm",
+                                         "f32_linear_int4_gemv_baseline_norm_glu_silu_adapters"));
+  EXPECT_THAT(kernels(2, 50), ElementsAre("f32_linear_plain_gemm_baseline_32x64",
+                                          "f32_linear_int8_gemm_baseline_residual_adapters_32x64"));
+}
+
 TEST(Choice, GemvShapes) {
   using matmul::GemvProblem, matmul::GemvShape, matmul::RowPairs, matmul::Weights;
   const auto shape = [](GemvProblem p) { return matmul::gemvShape(p); };

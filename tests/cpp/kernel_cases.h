@@ -13,9 +13,15 @@ namespace etwgpu::testing {
 
 struct KernelCase {
   std::string name;
-  GraphBuilder builder;  // its last node is the one to plan
-  bool tuned = false;    // for the candidates of Tuning, else for the defaults
-  bool steps = false;    // no operator of models: webgpu_steps_test.cpp runs it within a graph
+  GraphBuilder builder;          // its last node is the one to plan
+  bool tuned = false;            // for the candidates of Tuning, else for the defaults
+  bool steps = false;            // no operator of models: webgpu_steps_test.cpp runs it within a graph
+  uint32_t storage_buffers = 0;  // not 0: of the device
+
+  GpuCapabilities on(GpuCapabilities caps) const {
+    if (storage_buffers) caps.max_storage_buffers = storage_buffers;
+    return caps;
+  }
 };
 
 /// A weight [n, k]: bits 0 (plain), 4 or 8.
@@ -228,6 +234,35 @@ inline KernelCase sampleCase() {
   return c;
 }
 
+/// The case with adapters of this rank on its weight, which was joined of parts that begin with these rows.
+inline KernelCase adapted(KernelCase c, std::vector<int64_t> first_rows, int adapters, int64_t rank) {
+  GraphBuilder& b = c.builder;
+  ValueId w = 0;
+  while (b.graph.value(w).name != "w") ++w;
+  auto low_rank = std::make_shared<LowRank>();
+  low_rank->first_rows = std::move(first_rows);
+  low_rank->rank = rank;
+  for (int i = 0; i < adapters; ++i) low_rank->adapters.push_back(i);
+  const std::vector<ExprId> dims = b.graph.value(w).dims;
+  const int64_t n = b.graph.exprs.constantValue(dims[0]), k = b.graph.exprs.constantValue(dims[1]);
+  low_rank->a = b.value("lora_a", DType::f32, {low_rank->width(), k}, ValueKind::constant);
+  low_rank->b = b.value("lora_b", DType::f32, {adapters * rank, n}, ValueKind::constant);
+  b.graph.value(w).low_rank = std::move(low_rank);
+  c.name += "_adapters";
+  c.storage_buffers = 12;
+  return c;
+}
+
+inline std::vector<KernelCase> adapterCases() {
+  return {
+      adapted(linearCase("qkv", {.n = 96, .k = 192, .norm = true, .bias = true}), {0, 32, 64}, 2, 8),
+      adapted(linearCase("glu", {.n = 96, .k = 192, .norm = true, .glu = true, .activation = "silu"}), {0, 96}, 1, 4),
+      adapted(linearCase("down", {.bits = 8, .residual = true}), {0}, 1, 16),
+      adapted(linearCase("odd", {.n = 13, .k = 37, .bits = 0, .norm = true, .glu = true}), {0}, 1, 4),
+      adapted(qkvCase("qkv", 64, 192, 4, true, false), {0, 256, 384}, 1, 8),
+      adapted(attentionLinearCase("o", 8, 2, 64, 2048, 96, 4, true), {0}, 1, 8)};
+}
+
 inline std::vector<KernelCase> kernelCases() {
   std::vector<KernelCase> cases;
   for (int bits : {0, 4, 8}) {
@@ -294,6 +329,7 @@ inline std::vector<KernelCase> kernelCases() {
   cases.push_back(argmaxCase());
   cases.push_back(feedbackCase());
   cases.push_back(sampleCase());
+  for (KernelCase& c : adapterCases()) cases.push_back(std::move(c));
   return cases;
 }
 

@@ -162,7 +162,14 @@ class Program {
     if (const auto* v = std::get_if<ValueId>(&arg)) {
       if (*v == kNoValue) return std::monostate();
       QuantisedWeight& weight = weights_[size_t(*v)];
-      return weight.words.empty() ? TestArg(tensors[size_t(*v)]) : TestArg(weight.view);
+      const auto& low_rank = graph_.value(*v).low_rank;
+      if (!low_rank) return weight.words.empty() ? TestArg(tensors[size_t(*v)]) : TestArg(weight.view);
+      const auto floats = [&](ValueId id) { return reinterpret_cast<const float*>(tensors[size_t(id)]->bytes.data()); };
+      low_rank_ = {floats(low_rank->a), floats(low_rank->b), low_rank->first_rows, low_rank->rank,
+                   std::vector<float>(low_rank->adapters.size(), 1.f)};
+      TensorView view = weight.words.empty() ? tensors[size_t(*v)]->view() : weight.view;
+      view.low_rank = &low_rank_;
+      return view;
     }
     if (const auto* list = std::get_if<std::vector<ValueId>>(&arg)) {
       std::vector<HostTensor*> all;
@@ -185,6 +192,7 @@ class Program {
   Graph graph_;
   bool positive_ = false;
   std::vector<QuantisedWeight> weights_;  // by value
+  LowRankView low_rank_;                  // of the one weight that has adapters
   std::vector<ValueId> states_;
 };
 
@@ -227,7 +235,7 @@ class Runner {
   void run(const KernelCase& c, const VariantSetting& setting) {
     Program program(c);
     const LoadOptions options = setting.options();
-    const GpuCapabilities capabilities = setting.capabilities();
+    const GpuCapabilities capabilities = c.on(setting.capabilities());
     Result<GpuPlan> plan = planGraph(program.graph(), capabilities, options);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     std::vector<std::vector<int64_t>> calls;
@@ -317,7 +325,7 @@ TEST(Variants, EveryVariantRunsAndEqualsTheCpu) {
       if (!setting.takes(c)) continue;
       const bool wanted = chosen ? c.name.find(chosen) != std::string::npos : number++ % every == 0;
       if (c.steps || !wanted) {
-        const auto dispatches = planCase(c, setting.capabilities(), setting.options());
+        const auto dispatches = planCase(c, c.on(setting.capabilities()), setting.options());
         ASSERT_TRUE(dispatches.ok()) << dispatches.status().message();
         runner.skip(*dispatches);
         continue;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from executorch_webgpu import evaluation
 from executorch_webgpu.recipes import ExportOptions, find
 
+ROOT = Path(__file__).resolve().parents[2]
 FULL = os.environ.get("ETWGPU_TEST_FULL") == "1"
 WINDOW = 511  # positions of the evaluation build less one
 
@@ -59,6 +61,14 @@ def save_llama(folder: Path, **changes):
     model.save_pretrained(folder)
     save_tokenizer(folder, 96)
     return model
+
+
+@pytest.fixture(scope="session")
+def models() -> Path:
+    """The folder of exported models, brought up to date by the script that the demo uses."""
+    subprocess.run([ROOT / "tools/models.sh"], check=True, cwd=ROOT)
+    cache_folder = Path(os.environ.get("ETWGPU_CACHE", Path.home() / ".cache/executorch-webgpu"))
+    return cache_folder / "models"
 
 
 @pytest.fixture(scope="session")

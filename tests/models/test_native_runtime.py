@@ -5,9 +5,7 @@ Without ETWGPU_TEST_FULL=1 the software GPU gets fewer tokens: what is left out 
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from executorch_webgpu.generation import TextGenerator
 from executorch_webgpu.text import TextModel
 from models.conftest import FULL, WINDOW
 
-ROOT = Path(__file__).resolve().parents[2]
 LENGTHS = [1, 2, 7, 31, 32, 33, 63, 64, 65, 255, 256, 511]
 
 # What the sizes cost on a software adapter decides what a short run takes.
@@ -28,14 +25,6 @@ SHORT_GPU = {"prompts": 2, "tokens": 16, "lengths": [1, 31, 32, 33], "steps": 16
 ALL = {"prompts": 8, "tokens": 64, "lengths": LENGTHS, "steps": WINDOW, "chunked": WINDOW, "text": 3 * WINDOW}
 SHORT_CPU = ALL | {"prompts": 3, "tokens": 32, "steps": 128, "text": WINDOW}
 SIZES = {"cpu": ALL if FULL else SHORT_CPU, "webgpu": ALL if FULL else SHORT_GPU}
-
-
-@pytest.fixture(scope="session")
-def models() -> Path:
-    """The folder of exported models, brought up to date by the script that the demo uses."""
-    subprocess.run([ROOT / "tools/models.sh"], check=True, cwd=ROOT)
-    cache_folder = Path(os.environ.get("ETWGPU_CACHE", Path.home() / ".cache/executorch-webgpu"))
-    return cache_folder / "models"
 
 
 @cache

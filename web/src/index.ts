@@ -6,6 +6,7 @@ export { Generation } from './generation.js';
 export { tensor, toNumbers, type DType, type Tensor, type TensorData, type Value } from './tensor.js';
 export * from './errors.js';
 export type {
+  AdapterOptions,
   CacheInfo,
   Capabilities,
   ChatMessage,

@@ -23,8 +23,16 @@ export type SourceRef =
   | { kind: 'files'; files: { path: string; blob: Blob }[] }
   | { kind: 'stream'; stream: ReadableStream<Uint8Array> };
 
+/** A LoRA adapter; the source's URL is that of adapter_model.safetensors. */
+export interface AdapterRef {
+  name: string;
+  scale: number;
+  source: Exclude<SourceRef, { kind: 'stream' }>;
+}
+
 export interface LoadRequest {
   source: SourceRef;
+  adapters: AdapterRef[];
   /** Weights beside a bare `.pte`. */
   dataUrl?: string;
   variant?: string;
@@ -64,6 +72,7 @@ export interface Calls {
   saveState: { params: Record<string, never>; result: Blob; event: never };
   restoreState: { params: { saved: Blob }; result: null; event: never };
   reset: { params: Record<string, never>; result: null; event: never };
+  adapterScale: { params: { name: string; scale: number }; result: null; event: never };
   memory: { params: Record<string, never>; result: MemoryReport; event: never };
   inspect: { params: Record<string, never>; result: unknown; event: never };
   counters: { params: Record<string, never>; result: Counters; event: never };

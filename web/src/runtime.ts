@@ -5,7 +5,7 @@ import { Channel, type Port } from './channel.js';
 import { cancelled, DeviceLostError, makeError, NoAdapterError, throwIfAborted } from './errors.js';
 import type { FromWorker, LoadRequest } from './protocol.js';
 import { Session } from './session.js';
-import { sourceOf } from './sources.js';
+import { adapterOf, sourceOf } from './sources.js';
 import type { Capabilities, LoadOptions, SessionInfo, WasmTier } from './types.js';
 
 type Build = WasmTier | `${WasmTier}-threads`;
@@ -102,6 +102,7 @@ async function loadRequest(options: LoadOptions): Promise<LoadRequest> {
   const urls = buildUrls(threaded ? `${tier}-threads` : tier, options.wasmUrl);
   return {
     source: await sourceOf(model, options.worker !== false),
+    adapters: await Promise.all((options.adapters ?? []).map(adapterOf)),
     ...(options.dataUrl !== undefined && { dataUrl: new URL(options.dataUrl, globalThis.location?.href).href }),
     ...(options.variant !== undefined && { variant: options.variant }),
     cache: options.cache ?? 'auto',

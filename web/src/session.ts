@@ -20,6 +20,7 @@ export interface RunOptions {
 }
 
 export class Session {
+  private readonly scales = new Map<string, number>(); // of adapters, where they are not those of the load
   /** @internal Use ExecuTorchRuntime.loadModel. */
   constructor(
     private channel: Channel,
@@ -108,6 +109,16 @@ export class Session {
     await this.channel.call('reset', {});
   }
 
+  /**
+   * What a LoRA adapter of `loadModel` counts from the next call on: 1 as trained, 0 off. The conversation, which was
+   * computed with another scale, is forgotten.
+   * @throws InvalidArgumentError for an unknown name.
+   */
+  async setAdapterScale(name: string, scale: number): Promise<void> {
+    await this.channel.call('adapterScale', { name, scale });
+    this.scales.set(name, scale);
+  }
+
   /** Bytes by purpose, as the runtime counts them. */
   memoryReport(): Promise<MemoryReport> {
     return this.channel.call('memory', {});
@@ -144,6 +155,7 @@ export class Session {
   async reload({ signal }: { signal?: AbortSignal } = {}): Promise<void> {
     this.channel.close(makeError('disposed', 'the session is being reloaded'));
     ({ channel: this.channel, info: this.loaded } = await this.loadAgain(signal));
+    for (const [name, scale] of this.scales) await this.channel.call('adapterScale', { name, scale });
   }
 
   /** Frees everything, after the calls that are queued. Later calls reject with DisposedError. */

@@ -1,7 +1,7 @@
 // What callers pass as a model, in the form that crosses to the worker.
 import { makeError } from './errors.js';
-import type { SourceRef } from './protocol.js';
-import type { ModelSource } from './types.js';
+import type { AdapterRef, SourceRef } from './protocol.js';
+import type { AdapterOptions, ModelSource } from './types.js';
 
 type NamedFile = { path: string; blob: Blob };
 
@@ -81,4 +81,24 @@ export async function sourceOf(model: ModelSource, crossing: boolean): Promise<S
     'invalid_argument',
     'model: pass a URL, a File or Blob, a ReadableStream, a file or directory handle, or the files of a folder',
   );
+}
+
+/** The last folder of a path. */
+const folderOf = (path: string) => path.split('/').slice(0, -1).at(-1) ?? '';
+
+/** @throws InvalidArgumentError where neither a URL nor files are given, or the scale is no number. */
+export async function adapterOf({ url, files, name, scale = 1 }: AdapterOptions): Promise<AdapterRef> {
+  if (!Number.isFinite(scale)) throw makeError('invalid_argument', `adapters: scale ${String(scale)} is no number`);
+  if (url !== undefined) {
+    const weights = new URL('adapter_model.safetensors', modelUrlOf(url));
+    return {
+      name: name ?? decodeURIComponent(folderOf(weights.pathname)),
+      scale,
+      source: { kind: 'url', url: weights.href },
+    };
+  }
+  const source = files === undefined ? undefined : await sourceOf(files, false);
+  if (source?.kind !== 'files') throw makeError('invalid_argument', 'adapters: give each a url or files');
+  const config = source.files.find(({ path }) => path.endsWith('adapter_config.json'));
+  return { name: name ?? (folderOf(config?.path ?? '') || 'adapter'), scale, source };
 }

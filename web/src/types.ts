@@ -31,6 +31,18 @@ export type ModelSource =
   | FileList
   | readonly File[];
 
+/** A LoRA adapter as peft saves it: adapter_config.json and adapter_model.safetensors. */
+export interface AdapterOptions {
+  /** URL of the folder. Relative URLs are relative to the page. */
+  url?: string | URL;
+  /** Instead of `url`: the two files, or the folder, at hand. */
+  files?: FileList | readonly File[] | FileSystemDirectoryHandle;
+  /** By which its scale is set. Default: the name of the folder. */
+  name?: string;
+  /** 1 (default): as trained; 0: off. */
+  scale?: number;
+}
+
 export interface LoadOptions {
   /** A model folder (with `manifest.json`) or a `.pte`. Relative URLs are relative to the page. */
   modelUrl?: string | URL;
@@ -38,6 +50,8 @@ export interface LoadOptions {
   model?: ModelSource;
   /** URL of a `.ptd` with the weights of a bare `.pte`. */
   dataUrl?: string | URL;
+  /** Up to four LoRA adapters, applied as the model runs: its weights stay as they are. */
+  adapters?: readonly AdapterOptions[];
   /** A variant of a model folder by name. Default: the first that suits this device; `session.info.variant` says why. */
   variant?: string;
   /** `auto` keeps downloads for the next visit, as far as the browser has room; `none` keeps nothing. */

@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
@@ -133,6 +134,9 @@ nb::list profileOf(const std::vector<DispatchTime>& times) {
   return out;
 }
 
+/// Name, path of adapter_model.safetensors, text of adapter_config.json, scale.
+using AdapterPath = std::tuple<std::string, std::string, std::string, float>;
+
 class NativeSession {
  public:
   NativeSession() = default;
@@ -156,7 +160,7 @@ class NativeSession {
                              const std::string& activations, const std::string& kv_cache, int threads,
                              const std::string& max_tier, uint64_t memory_cap, const std::string& disabled_passes,
                              bool default_limits, bool wide_kernels, int emulate_matrices, uint64_t max_binding_bytes,
-                             const std::string& tuning, nb::object progress) {
+                             const std::string& tuning, const std::vector<AdapterPath>& adapters, nb::object progress) {
     auto self = std::make_unique<NativeSession>();
     LoadOptions options;
     options.device = enumFrom<DeviceKind>("device", device, {{"webgpu", DeviceKind::webgpu}, {"cpu", DeviceKind::cpu}});
@@ -194,6 +198,8 @@ class NativeSession {
     }
     config.source = self->open(path);
     for (const std::string& file : data_files) config.data_files.push_back(self->open(file));
+    for (const auto& [name, weights, text, scale] : adapters)
+      config.adapters.push_back({name, text, unwrap(openFileSource(weights)), scale});
     nb::python_error* raised = nullptr;  // by the callback: passed on when the load has ended
     if (!progress.is_none()) {
       config.progress = [&](uint64_t done, uint64_t total) {
@@ -258,6 +264,18 @@ class NativeSession {
 
   void reset() {
     check(exclusive([&] { return session().reset(); }));
+  }
+
+  void setAdapterScale(const std::string& name, float scale) {
+    const nb::gil_scoped_release release;
+    const std::lock_guard lock(mutex_);
+    check(session().setAdapterScale(name, scale));
+  }
+  nb::dict adapterScales() const {
+    nb::dict d;
+    const AdapterSet& set = session().adapters();
+    for (size_t i = 0; i < set.adapters().size(); ++i) d[set.adapters()[i].name.c_str()] = set.scales()[i];
+    return d;
   }
 
   nb::list methods() const {
@@ -478,6 +496,8 @@ NB_MODULE(_native, m) {
       .def("run", &NativeSession::run, "method"_a, "inputs"_a)
       .def("reset", &NativeSession::reset)
       .def("tune", &NativeSession::tune, "method"_a, "budget_ms"_a)
+      .def("set_adapter_scale", &NativeSession::setAdapterScale, "name"_a, "scale"_a)
+      .def("adapter_scales", &NativeSession::adapterScales)
       .def("methods", &NativeSession::methods)
       .def("memory_report", &NativeSession::memory)
       .def("last_stats", &NativeSession::stats)
@@ -509,7 +529,7 @@ NB_MODULE(_native, m) {
   m.def("load", &NativeSession::load, nb::rv_policy::take_ownership, "path"_a, "data_files"_a, "device"_a,
         "get_proc_address"_a, "precision"_a, "activations"_a, "kv_cache"_a, "threads"_a, "max_tier"_a, "memory_cap"_a,
         "disabled_passes"_a, "default_limits"_a, "wide_kernels"_a, "emulate_matrices"_a, "max_binding_bytes"_a,
-        "tuning"_a, "progress"_a.none());
+        "tuning"_a, "adapters"_a, "progress"_a.none());
   m.def(
       "check_adapter",
       [](uintptr_t get_proc_address) {

@@ -49,6 +49,7 @@ struct Module {
   std::unique_ptr<Device> device;
   std::map<int, LoadedSession> sessions;
   int next_session = 1;
+  std::vector<AdapterFiles> adapters;  // of the next session
 };
 
 Module& module() {
@@ -213,6 +214,15 @@ EMSCRIPTEN_KEEPALIVE int etwgpu_device_free() {
   return 0;
 }
 
+/// An adapter of the session that is loaded next. `source`: what JavaScript serves adapter_model.safetensors by, of
+/// `size` bytes (0: unknown); config: adapter_config.json.
+EMSCRIPTEN_KEEPALIVE void etwgpu_adapter_add(const char* name, int name_length, int source, double size,
+                                             const char* config, int config_length, float scale) {
+  std::string text(name, size_t(name_length));
+  auto weights = makeJsSource(source, "adapter '" + text + "'", uint64_t(size));
+  module().adapters.push_back({std::move(text), std::string(config, size_t(config_length)), std::move(weights), scale});
+}
+
 /// `source`: what JavaScript serves the program by. device: DeviceKind; precision: Precision; activations: Activations;
 /// max_tier: Tier; tuning: Tuning::text(). Payload: {"session": id}.
 EMSCRIPTEN_KEEPALIVE void etwgpu_session_load(int request, int source, const char* name, int name_length, double size,
@@ -220,6 +230,7 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_session_load(int request, int source, const cha
                                               int max_tier, double memory_cap, const char* disabled_passes,
                                               int disabled_passes_length, const char* tuning, int tuning_length) {
   SessionConfig config;
+  config.adapters = std::exchange(module().adapters, {});
   LoadOptions& options = config.options;
   auto tuned = Tuning::parse({tuning, size_t(tuning_length)});
   if (!tuned.ok()) return complete(request, tuned.status());
@@ -310,6 +321,17 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_session_reset(int request, int id) {
     s.busy = false;
     complete(request, status);
   });
+}
+
+/// What an adapter counts from the next call on; the conversation, which was computed with another scale, is forgotten.
+EMSCRIPTEN_KEEPALIVE void etwgpu_session_set_adapter_scale(int request, int id, const char* name, int name_length,
+                                                           float scale) {
+  auto loaded = idle(id);
+  if (!loaded.ok()) return complete(request, loaded.status());
+  LoadedSession& s = **loaded;
+  Status status = s.session->setAdapterScale({name, size_t(name_length)}, scale);
+  if (status.ok() && s.generator) status = s.generator->rollback(0);
+  complete(request, status);
 }
 
 /// JSON of Session::inspectJson, or nullptr for an unknown session.

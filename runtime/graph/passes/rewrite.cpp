@@ -217,6 +217,7 @@ ValueId concatenateRows(Graph& graph, const GraphIndex& index, const std::vector
       joined.name.clear();
       joined.pieces.clear();
       joined.constants_pieces.clear();
+      joined.terms.clear();
     }
     const Quantization &a = c.quantization, &b = joined.quantization;
     const bool alike = c.dtype == joined.dtype && c.dims.size() == joined.dims.size() &&
@@ -224,6 +225,10 @@ ValueId concatenateRows(Graph& graph, const GraphIndex& index, const std::vector
                        a.group == b.group && a.symmetric == b.symmetric;
     const int64_t n = graph.exprs.constantValue(c.dims[0]);
     if (!alike || n % kRowsOfABlock != 0) return kNoValue;
+    for (LowRankTerm term : c.terms) {
+      term.first_row += rows;
+      joined.terms.push_back(term);
+    }
     rows += n;
     joined.name += (i ? "+" : "") + c.name;
     joined.pieces.insert(joined.pieces.end(), c.pieces.begin(), c.pieces.end());

@@ -144,6 +144,10 @@ void DispatchBuilder::param(std::string_view name, double number) {
   spec_.params.push_back({{}, float(number), true});
   members_.push_back(std::string(name) + ": f32");
 }
+void DispatchBuilder::adapterScale(std::string_view name, int32_t adapter) {
+  param(name, 1.0);
+  spec_.params.back().adapter = adapter;
+}
 void DispatchBuilder::subgroups(bool on) {
   subgroups_ = on;
   flag("SUBGROUPS", on);

@@ -77,6 +77,7 @@ class DispatchBuilder {
   void param(std::string_view name, ExprId e);        // u32
   void paramSigned(std::string_view name, ExprId e);  // i32
   void param(std::string_view name, double number);   // f32
+  void adapterScale(std::string_view name, int32_t adapter);
   void define(std::string_view name, std::string value) { defines_[std::string(name)] = std::move(value); }
   void define(std::string_view name, int64_t value) { define(name, std::to_string(value)); }
   void flag(std::string_view name, bool on) { define(name, on ? "1" : "0"); }

@@ -37,7 +37,10 @@ Status planQkvCacheWrite(GpuPlanContext& c) {
   if (l.n != (w.heads + 2 * w.kv_heads) * w.head_dim) return unsupported(c, "the weight's rows don't fit the heads");
   const Bounds rows = c.exprs.bounds(l.m);
   const bool fused = rows.min <= 1 && canFuse(c, l);
-  if (fused) ETWGPU_TRY(planGemv(c, l, l.all(), 1, 1));
+  if (fused) {
+    ETWGPU_TRY(planLowRank(c, l, 1, true));
+    ETWGPU_TRY(planGemv(c, l, l.all(), 1, 1));
+  }
   if (fused && rows.max == 1) return {};
   std::vector<ExprId> dims = c.graph.value(l.x).dims;
   dims.back() = c.exprs.constant(l.n);
@@ -70,6 +73,7 @@ Status planAttentionLinear(GpuPlanContext& c) {
     return planLinear(c, l);
   }
   ETWGPU_TRY(describeDecode(c, a, partials));
+  ETWGPU_TRY(planLowRank(c, l, 1, true));
   ETWGPU_TRY(planGemv(c, l, l.all(), 1, 1));
   if (c.exprs.bounds(a.queries).max == 1) return {};
   l.partials = nullptr;

@@ -32,6 +32,64 @@ ETWGPU_KERNEL void finishRow(const float* z, const float* up, const Epilogue& e,
   }
 }
 
+/// z[i] += Σ_c t[c] · b[c][i], rows of b ldb apart.
+ETWGPU_KERNEL void addProducts(const float* t, int64_t columns, const float* b, int64_t ldb, float* z, int64_t n) {
+  const DF d;
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const size_t left = size_t(std::min<int64_t>(kLanes, n - i));
+    const bool whole = left == size_t(kLanes);
+    VF sum = whole ? hn::LoadU(d, z + i) : hn::LoadN(d, z + i, left);
+    for (int64_t c = 0; c < columns; ++c) {
+      const float* row = b + c * ldb + i;
+      sum = madd(splat(t[c]), whole ? hn::LoadU(d, row) : hn::LoadN(d, row, left), sum);
+    }
+    if (whole) {
+      hn::StoreU(sum, d, z + i);
+    } else {
+      hn::StoreN(sum, d, z + i, left);
+    }
+  }
+}
+
+/// What adapters add to x · Wᵀ (LowRank in runtime/graph/graph.h).
+class LowRankSum {
+ public:
+  explicit LowRankSum(const TensorView& weight) : v_(weight.low_rank), N_(weight.sizes[0]), K_(weight.sizes[1]) {}
+  explicit operator bool() const { return v_; }
+
+  /// t = A · x for all rows, each column times its adapter's scale.
+  Status prepare(CpuCall& call, const float* x, int64_t M) {
+    if (!v_) return {};
+    width_ = int64_t(v_->first_rows.size()) * v_->columns();
+    t_ = static_cast<float*>(call.scratch(size_t(M * width_) * sizeof(float)));
+    if (!t_) return outOfMemory("linear");
+    if (M < 4) {
+      call.pool().parallelFor(width_, roundUp(std::max<int64_t>(1, 50000 / (M * K_)), 4),
+                              [&](int64_t b, int64_t e) { gemvRows(x, M, v_->a, K_, b, e, t_, width_); });
+    } else {
+      gemm(x, K_, StridedPanels(v_->a, 1, K_, width_), t_, width_, M, width_, K_, call.pool());
+    }
+    for (int64_t i = 0; i < M * width_; ++i) t_[i] *= v_->scales[size_t(i / v_->rank) % v_->scales.size()];
+    return {};
+  }
+
+  /// z: the sums of row m of x with the rows [n0, n1) of W.
+  void add(float* z, int64_t m, int64_t n0, int64_t n1) const {
+    const std::vector<int64_t>& first = v_->first_rows;
+    for (size_t p = 0; p < first.size(); ++p) {
+      const int64_t begin = std::max(n0, first[p]), end = std::min(n1, p + 1 < first.size() ? first[p + 1] : N_);
+      if (begin >= end) continue;
+      addProducts(t_ + m * width_ + int64_t(p) * v_->columns(), v_->columns(), v_->b + begin, N_, z + (begin - n0),
+                  end - begin);
+    }
+  }
+
+ private:
+  const LowRankView* v_;
+  int64_t N_, K_, width_ = 0;
+  float* t_ = nullptr;
+};
+
 /// Computes columns [c0, c1) of x · Wᵀ, whatever the weight; c0 is a multiple of 4.
 class Columns {
  public:
@@ -71,6 +129,9 @@ class Columns {
     if (normed) x_ = normed;
     return {};
   }
+
+  /// As they are multiplied where the weight is not quantised.
+  const float* rows() const { return x_; }
 
   /// z has row stride ldz and room for whole pairs of blocks (8 columns) where the weight is quantised.
   void compute(float* z, int64_t ldz, int64_t c0, int64_t c1) const {
@@ -122,6 +183,8 @@ Status runLinear(CpuCall& call, const LinearArgs& args) {
 
   Columns columns(args, M, call.activations());
   ETWGPU_TRY(columns.prepare(call, args));
+  LowRankSum adapters(args.weight);
+  ETWGPU_TRY(adapters.prepare(call, columns.rows(), M));
   float* const y = out.as<float>();
   float* z = y;
   int64_t ldz = F;
@@ -132,8 +195,12 @@ Status runLinear(CpuCall& call, const LinearArgs& args) {
   }
   const float *bias = args.bias.as<const float>(), *residual = args.residual.as<const float>();
   const auto finish = [&](int64_t b, int64_t e) {
-    if (z == y && !bias && !residual && args.activation == Act::none) return;
+    if (z == y && !bias && !residual && args.activation == Act::none && !adapters) return;
     for (int64_t m = 0; m < M; ++m) {
+      if (adapters) {
+        adapters.add(z + m * ldz + b, m, b, e);
+        if (args.glu) adapters.add(z + m * ldz + F + b, m, F + b, F + e);
+      }
       const Epilogue epilogue{bias ? bias + b : nullptr, args.glu && bias ? bias + F + b : nullptr,
                               residual ? residual + m * F + b : nullptr, args.activation};
       finishRow(z + m * ldz + b, args.glu ? z + m * ldz + F + b : nullptr, epilogue, y + m * F + b, e - b);

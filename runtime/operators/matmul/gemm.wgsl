@@ -10,6 +10,9 @@
 ${HEADER}
 #include "common/quant.wgsl"
 #include "common/activation.wgsl"
+#if LOW_RANK
+#include "matmul/low_rank.wgsl"
+#endif
 
 const kTileM = ${TILE_M}u;
 const kTileN = ${TILE_N}u;
@@ -211,6 +214,18 @@ fn loadBias(row: u32, column: u32) -> vec4f {
 #endif
 }
 #endif
+#if LOW_RANK
+// Of rows n … n + 3 of W.
+fn lowRank4(row: u32, n: u32) -> vec4f {
+#if LOW_RANK_VEC
+  return lowRank(row, n);
+#else
+  var v = vec4f();
+  for (var j = 0u; j < 4u; j++) { v[j] = lowRank(row, min(n + j, params.low_rank_n - 1u)); }
+  return v;
+#endif
+}
+#endif
 fn activation4(v: vec4f) -> vec4f { return vec4f(activation(v.x), activation(v.y), activation(v.z), activation(v.w)); }
 
 #if WEIGHTS == int8
@@ -228,6 +243,9 @@ fn finish(batch: u32, row: u32, column: u32, product: vec4f, product_up: vec4f, 
 #if WEIGHTS == int8
   z *= loadScale(column);
 #endif
+#if LOW_RANK
+  z += lowRank4(row, params.n0 + column);
+#endif
 #if BIAS
   z += loadBias(row, params.n0 + column);
 #endif
@@ -236,6 +254,9 @@ fn finish(batch: u32, row: u32, column: u32, product: vec4f, product_up: vec4f, 
   var up = product_up * scale;
 #if WEIGHTS == int8
   up *= loadScale(params.n + column);
+#endif
+#if LOW_RANK
+  up += lowRank4(row, params.n_total + params.n0 + column);
 #endif
 #if BIAS
   up += loadBias(row, params.n_total + params.n0 + column);

@@ -13,6 +13,9 @@
 // elements).
 ${HEADER}
 #include "common/activation.wgsl"
+#if LOW_RANK
+#include "matmul/low_rank.wgsl"
+#endif
 
 alias Left = subgroup_matrix_left<f16, ${MATRIX}, ${MATRIX}>;
 alias Right = subgroup_matrix_right<f16, ${MATRIX}, ${MATRIX}>;
@@ -81,6 +84,9 @@ fn finish(row: u32, column: u32, product: vec4f, product_up: vec4f) {
 #if WEIGHTS == int8
   z *= constants[column / 4u];
 #endif
+#if LOW_RANK
+  z += lowRank(row, params.n0 + column);
+#endif
 #if BIAS
   z += vec4f(bias[(params.n0 + column) / 4u]);
 #endif
@@ -89,6 +95,9 @@ fn finish(row: u32, column: u32, product: vec4f, product_up: vec4f) {
   var up = product_up;
 #if WEIGHTS == int8
   up *= constants[(params.n + column) / 4u];
+#endif
+#if LOW_RANK
+  up += lowRank(row, params.n_total + params.n0 + column);
 #endif
 #if BIAS
   up += vec4f(bias[(params.n_total + params.n0 + column) / 4u]);

@@ -1,4 +1,4 @@
-// What a GEMV does with its sums. finish(row, column, z, up): bias, activation, gate, residual, y. With ROPE instead
+// What a GEMV does with its sums. finish(row, column, z, up): adapters, bias, activation, gate, residual, y. With ROPE instead
 // pairOf and finishPair: a rotary pair of a query or key head is normed (HEAD_NORM) and rotated, keys and values go into the caches
 // (fused_ops.h: etwgpu.qkv_cache_write).
 // Parameters: n, n0, n_total, head_eps. Defines: WEIGHTS, BIAS, GLU, RESIDUAL, ACTIVATION, STORE, ROPE, and for ROPE HEAD_NORM, HEADS,
@@ -7,6 +7,9 @@
 #include "common/activation.wgsl"
 
 #include "matmul/gemv_constants.wgsl"
+#if LOW_RANK
+#include "matmul/low_rank.wgsl"
+#endif
 
 #if ROPE
 #include "attention/ring.wgsl"
@@ -18,11 +21,14 @@ fn pairRow(index: u32) -> u32 {
 // Pair r of the index-th four as the product gives it, of which the sums are low and high.
 fn pairOf(index: u32, r: u32, low: f32, high: f32) -> vec2f {
   var pair = vec2f(low, high);
-#if WEIGHTS == int8 || BIAS
+#if WEIGHTS == int8 || BIAS || LOW_RANK
   let row = pairRow(index) + r;
 #endif
 #if WEIGHTS == int8
   pair *= vec2f(rowScale(row), rowScale(row + ${HEAD_DIM}u / 2u));
+#endif
+#if LOW_RANK
+  pair += vec2f(lowRank(0u, row), lowRank(0u, row + ${HEAD_DIM}u / 2u));
 #endif
 #if BIAS
   pair += vec2f(f32(bias[row]), f32(bias[row + ${HEAD_DIM}u / 2u]));
@@ -78,6 +84,9 @@ fn finish(row: u32, column: u32, sum: f32, up: f32) {  // column of this part
   z *= rowScale(column);
 #endif
   let n = params.n0 + column;
+#if LOW_RANK
+  z += lowRank(row, n);
+#endif
 #if BIAS
   z += f32(bias[n]);
 #endif
@@ -86,6 +95,9 @@ fn finish(row: u32, column: u32, sum: f32, up: f32) {  // column of this part
   var gate = up;
 #if WEIGHTS == int8
   gate *= rowScale(params.n + column);
+#endif
+#if LOW_RANK
+  gate += lowRank(row, params.n_total + n);
 #endif
 #if BIAS
   gate += f32(bias[params.n_total + n]);

@@ -35,6 +35,7 @@ std::string kernelName(const DispatchBuilder& b, const Linear& l, const Kernel& 
   if (l.glu) name += "_glu";
   if (l.activation != "none") name += "_" + l.activation;
   if (l.residual != kNoValue) name += "_residual";
+  if (l.low_rank) name += "_adapters";
   return name;
 }
 
@@ -55,6 +56,7 @@ void describeCommon(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, cons
   if (l.norm_weight != kNoValue) b.read("norm_weight", l.norm_weight, vec4 ? 4 : 1);
   if (l.bias != kNoValue) b.read("bias", l.bias, width_n);
   if (l.residual != kNoValue) b.read("residual", l.residual, width_n);
+  describeLowRank(b, c, l, width_n);
   b.write("y", l.y, width_n);
   b.define("WEIGHTS", l.weights == Weights::int4 ? "int4" : l.weights == Weights::int8 ? "int8" : "plain");
   b.define("ACTIVATION", l.activation);
@@ -78,8 +80,43 @@ void describeCommon(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, cons
   b.param("eps", l.eps);
 }
 
+void describeLowRank(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, int width) {
+  b.flag("LOW_RANK", false);
+  if (!l.low_rank) return;
+  const LowRank& r = *l.low_rank;
+  b.read("low_rank_t", l.low_rank_t, 4);
+  b.read("low_rank_b", r.b, width);
+  b.define("LOW_RANK", r.rank);
+  b.flag("LOW_RANK_VEC", width == 4);
+  b.define("LOW_RANK_PARTS", int64_t(r.first_rows.size()));
+  b.define("LOW_RANK_ADAPTERS", int64_t(r.adapters.size()));
+  b.param("low_rank_n", c.exprs.constant(l.rows_w));
+  for (size_t p = 1; p < r.first_rows.size(); ++p)
+    b.param(format("low_rank_first%zu", p), c.exprs.constant(r.first_rows[p]));
+  for (size_t i = 0; i < r.adapters.size(); ++i) b.adapterScale(format("low_rank_scale%zu", i), r.adapters[i]);
+}
+
+Status planLowRank(GpuPlanContext& c, Linear& l, int64_t min_rows, bool single) {
+  if (!l.low_rank) return {};
+  if (l.low_rank_t == kNoValue) l.low_rank_t = c.newScratch(DType::f32, {l.m, c.exprs.constant(l.low_rank->width())});
+  Linear a;
+  a.x = l.x;
+  a.x_row = l.x_row;
+  a.weight = l.low_rank->a;
+  a.norm = l.norm;
+  a.norm_weight = l.norm_weight;
+  a.eps = l.eps;
+  a.y = l.low_rank_t;
+  if (!single) return planLinear(c, a, min_rows);
+  a.partials = l.partials;
+  a.head_dim = l.head_dim;
+  ETWGPU_TRY(describeLinear(c, a));
+  return planGemv(c, a, a.all(), 1, 1);
+}
+
 Status describeLinear(GpuPlanContext& c, Linear& l) {
   const Value& w = c.graph.value(l.weight);
+  l.low_rank = w.low_rank;
   l.quantization = w.quantization;
   l.weights = w.quantization.bits == 4 ? Weights::int4 : w.quantization.bits == 8 ? Weights::int8 : Weights::plain;
   if (w.dims.size() != 2 || c.graph.value(l.x).dims.empty()) return unsupported(c, "linear needs a matrix as weight");
@@ -100,6 +137,7 @@ Status describeLinear(GpuPlanContext& c, Linear& l) {
 
 Status planLinear(GpuPlanContext& c, Linear l, int64_t min_rows) {
   ETWGPU_TRY(describeLinear(c, l));
+  ETWGPU_TRY(planLowRank(c, l, min_rows));
   std::vector<WeightRows> parts;
   ETWGPU_TRY(splitRows(c, l.weight, l.glu, parts));
   const Bounds m = c.exprs.bounds(l.m);

@@ -67,6 +67,7 @@ Status describeMatrixGemm(GpuPlanContext& c, const Linear& l, const WeightRows& 
   bindWeights(b, l, part, true, Shape::gemm);
   if (l.bias != kNoValue) b.read("bias", l.bias, 4);
   if (l.residual != kNoValue) b.read("residual", l.residual, 4);
+  describeLowRank(b, c, l, 4);
   b.write("y", l.y, 4);
   b.subgroupMatrices();
   b.rename(kernelName(b, l, *kernel) + format("_%dx%d", t.tile_m, t.tile_n));
@@ -128,7 +129,7 @@ Status describeProduct(GpuPlanContext& c, const Product& p, const GemmRange& ran
   b.read("words", p.b, vec_n ? 4 : 1);
   if (p.bias != kNoValue) b.read("bias", p.bias);
   b.write("y", p.y, vec_n ? 4 : 1);
-  for (const char* off : {"AFFINE", "NORM", "NORM_WEIGHT", "GLU", "RESIDUAL"}) b.flag(off, false);
+  for (const char* off : {"AFFINE", "NORM", "NORM_WEIGHT", "GLU", "RESIDUAL", "LOW_RANK"}) b.flag(off, false);
   b.flag("BIAS", p.bias != kNoValue);
   b.flag("VEC4", vec4);
   b.flag("VEC_N", vec_n);

@@ -101,7 +101,8 @@ bool canFuse(const GpuPlanContext& c, const Linear& l) {
   // a workgroup owns a head, and has a power of two of invocations
   if (hasHeadNorm(l) && (l.head_dim & (l.head_dim - 1)) != 0) return false;
   const int buffers = 1 + (l.partials ? 2 : 1) + (l.norm_weight != kNoValue) + (l.bias != kNoValue) +
-                      (l.residual != kNoValue) + 1 + (l.cache_write ? 4 : 0) + (hasHeadNorm(l) ? 2 : 0);
+                      (l.residual != kNoValue) + 1 + (l.low_rank ? 2 : 0) + (l.cache_write ? 4 : 0) +
+                      (hasHeadNorm(l) ? 2 : 0);
   const uint64_t bytes = gpuBytes(c.graph, l.weight, c.options.precision);
   return buffers <= int(c.caps.max_storage_buffers) &&
          bytes <= std::min(c.caps.max_binding_bytes, c.caps.max_buffer_bytes);

@@ -21,13 +21,15 @@ struct Linear {
   /// key and value go into the caches.
   const attention::Partials* partials = nullptr;
   const attention::CacheWrite* cache_write = nullptr;
-  int64_t head_dim = 0;  // with either
-  ExprId x_row;          // valid: this row of x alone
+  int64_t head_dim = 0;           // with either
+  ExprId x_row;                   // valid: this row of x alone
+  ValueId low_rank_t = kNoValue;  // with low_rank: where A · x is, as planLowRank has it
   // found from the above:
   Quantization quantization;
   Weights weights = Weights::plain;
   int64_t rows_w = 0, n = 0, k = 0;  // rows of W; columns of y
   ExprId m;
+  std::shared_ptr<const LowRank> low_rank;  // what adapters add
   /// Rows of W behind these columns of y.
   int64_t rowsOf(const WeightRows& part) const { return glu ? 2 * part.count : part.count; }
   /// All columns.
@@ -43,6 +45,11 @@ void describeCommon(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, cons
 Status describeLinear(GpuPlanContext& c, Linear& l);
 /// Describes all dispatches of a linear for calls with at least min_rows rows of x.
 Status planLinear(GpuPlanContext& c, Linear l, int64_t min_rows = 1);
+/// Describes A · x of a linear with adapters, for calls with at least min_rows rows of x; single: for one row alone, by
+/// a GEMV that reads x as the linear's own does.
+Status planLowRank(GpuPlanContext& c, Linear& l, int64_t min_rows, bool single = false);
+/// The bindings, defines and parameters of low_rank.wgsl. width: columns that are read at once, 1 or 4.
+void describeLowRank(DispatchBuilder& b, GpuPlanContext& c, const Linear& l, int width);
 /// Describes the GEMV of a part for calls of min_rows to max_rows rows.
 Status planGemv(GpuPlanContext& c, const Linear& l, const WeightRows& part, int64_t min_rows, int64_t max_rows);
 /// Can the GEMV of one row do what `partials` or `cache_write` ask for? If not, dispatches of their own must.

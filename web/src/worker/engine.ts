@@ -11,6 +11,7 @@ const QUEUED: ReadonlySet<CallName> = new Set([
   'saveState',
   'restoreState',
   'reset',
+  'adapterScale',
   'dispose',
 ]);
 type Handlers = {
@@ -81,6 +82,10 @@ export class Engine {
     },
     reset: async () => {
       await this.loaded().reset();
+      return null;
+    },
+    adapterScale: async ({ name, scale }) => {
+      await this.loaded().setAdapterScale(name, scale);
       return null;
     },
     memory: () => this.loaded().memory(),

@@ -19,6 +19,22 @@ export interface Exports {
   ): void;
   _etwgpu_device_destroy(): void;
   _etwgpu_device_free(): number;
+  _etwgpu_adapter_add(
+    name: number,
+    nameLength: number,
+    source: number,
+    size: number,
+    config: number,
+    configLength: number,
+    scale: number,
+  ): void;
+  _etwgpu_session_set_adapter_scale(
+    request: number,
+    session: number,
+    name: number,
+    nameLength: number,
+    scale: number,
+  ): void;
   _etwgpu_session_load(
     request: number,
     source: number,

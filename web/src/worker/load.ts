@@ -2,6 +2,7 @@
 import { ExecuTorchError } from '../errors.js';
 import type { LoadRequest } from '../protocol.js';
 import type { CacheInfo, DeviceName, Path, Progress, TuningInfo } from '../types.js';
+import { openAdapters, type OpenedAdapter } from './adapters.js';
 import { locate, type Located, type LocatedFile } from './folder.js';
 import { Meter } from './meter.js';
 import { WasmModule, type Adapter } from './module.js';
@@ -53,6 +54,7 @@ async function streamIn(
   device: DeviceName,
   place: Place,
   located: Located,
+  adapters: readonly OpenedAdapter[],
   signal: AbortSignal,
   meter: Meter,
   tuning: string,
@@ -72,6 +74,12 @@ async function streamIn(
     ids.push(module.addSource(source));
     return ids.at(-1) as number;
   };
+  const addAdapter = ({ name, scale, config, weights }: OpenedAdapter) => {
+    const source = new StreamSource(weights.path, weights.open, signal, weights.size);
+    sources.push(source);
+    ids.push(module.addSource(source));
+    return { name, scale, config, source: ids.at(-1) as number, size: weights.size };
+  };
   try {
     return await module.loadSession({
       source: add(located.program),
@@ -86,6 +94,7 @@ async function streamIn(
       memoryCap: request.memoryCap,
       disabledPasses: request.debug.disabledPasses ?? '',
       tuning,
+      adapters: adapters.map(addAdapter),
     });
   } catch (error) {
     throw sources.find((source) => source.failure !== undefined)?.failure ?? error;
@@ -111,6 +120,7 @@ export async function load(
   const place = await openPlace(request.source, cache, (path, position, total, cached) => {
     if (large.has(path)) meter.reach(path, position, total, cached);
   });
+  let adapters: OpenedAdapter[] = [];
   try {
     const [module, located] = await Promise.all([
       WasmModule.create(request, pool, ETWGPU_BUILD_ID, (bytes) => meter.add(bytes)),
@@ -127,12 +137,15 @@ export async function load(
     const device: DeviceName = adapter ? 'webgpu' : 'wasm';
     meter.enter('download');
     const saved = await SavedTuning.open(request, adapter, located.program);
-    const session = await streamIn(request, module, device, place, located, signal, meter, saved.text);
+    adapters = await openAdapters(request.adapters, cache, signal);
+    const session = await streamIn(request, module, device, place, located, adapters, signal, meter, saved.text);
     await place.finish(signal);
+    for (const adapter of adapters) await adapter.place?.finish(signal);
     const tuning = await saved.complete(module, session);
     return { module, session, device, adapter, fallback: reason, located, cache: place.report(), tuning, meter };
   } catch (error) {
     await place.abandon();
+    for (const adapter of adapters) await adapter.place?.abandon();
     throw error;
   }
 }

@@ -133,6 +133,10 @@ export class Model {
     if (this.info.canGenerate) this.module.rollback(this.session, 0);
   }
 
+  setAdapterScale(name: string, scale: number): Promise<void> {
+    return this.module.setAdapterScale(this.session, name, scale);
+  }
+
   memory(): MemoryReport {
     return { ...this.module.memory(this.session), wasmHeap: this.module.heapBytes() } as unknown as MemoryReport;
   }

@@ -378,7 +378,15 @@ export class WasmModule {
     memoryCap: number;
     disabledPasses: string;
     tuning: string;
+    adapters: readonly { name: string; config: string; source: number; size: number; scale: number }[];
   }): Promise<number> {
+    for (const { name, config, source, size, scale } of options.adapters) {
+      this.withText(name, (n, nameLength) =>
+        this.withText(config, (c, configLength) =>
+          this.exports._etwgpu_adapter_add(n, nameLength, source, size, c, configLength, scale),
+        ),
+      );
+    }
     const { session } = await this.json<{ session: number }>((id) =>
       this.withText(options.name, (name, nameLength) =>
         this.withText(options.disabledPasses, (passes, passesLength) =>
@@ -426,6 +434,11 @@ export class WasmModule {
   }
   async reset(session: number): Promise<void> {
     await this.request((id) => this.exports._etwgpu_session_reset(id, session));
+  }
+  async setAdapterScale(session: number, name: string, scale: number): Promise<void> {
+    await this.request((id) =>
+      this.withText(name, (p, n) => this.exports._etwgpu_session_set_adapter_scale(id, session, p, n, scale)),
+    );
   }
   inspect(session: number): unknown {
     return JSON.parse(this.string(this.exports._etwgpu_session_inspect(session)));

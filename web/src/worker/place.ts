@@ -213,9 +213,14 @@ class StreamPlace implements Place {
   }
 }
 
+export interface CacheOptions {
+  mode: 'auto' | 'none';
+  storage?: 'opfs' | 'cachestorage';
+}
+
 export async function openPlace(
   source: SourceRef,
-  cache: { mode: 'auto' | 'none'; storage?: 'opfs' | 'cachestorage' },
+  cache: CacheOptions,
   onPosition: OnPosition,
 ): Promise<Place> {
   switch (source.kind) {
