@@ -144,7 +144,7 @@ class TextGenerator:
         self.session.reset()
 
     def set_adapter_scale(self, name: str, scale: float) -> None:
-        """What a LoRA adapter counts from now on (see runtime.Session), and forgets the conversation, which was computed
+        """What a LoRA adapter counts from now on (see runtime.Session). Forgets the conversation, which was computed
         with another scale."""
         self.session.set_adapter_scale(name, scale)
         self._native.rollback(0)

@@ -225,9 +225,9 @@ def load(
     graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits: WebGPU's default limits even where the
     device offers more. wide_kernels: the kernels for large GPUs on software adapters too (for tests). emulate_matrices:
     8 or 16, for tests: subgroup matrices of that size in plain WGSL. max_binding_bytes: for tests, a limit below the
-    device's; buffers hold twice that at most. tuning: what Session.tune() has found on this device. adapters: up to four
-    LoRA adapters, as folders of peft or as Adapter with a scale: the weights of the program stay as they are. progress:
-    called with bytes read and their total; returning False cancels.
+    device's; buffers hold twice that at most. tuning: what Session.tune() has found on this device. adapters: up to
+    four LoRA adapters, as folders of peft or as Adapter with a scale: the weights of the program stay as they are.
+    progress: called with bytes read and their total; returning False cancels.
 
     Raises a subclass of ExecuTorchWebGPUError.
     """

@@ -1,5 +1,5 @@
-"""adapter.py MODEL FOLDER: writes a random LoRA adapter for SmolLM2 into FOLDER, as peft would, and prints what the native
-runtime on the CPU answers to "Once upon" with and without it: {"adapted": ids, "plain": ids}."""
+"""adapter.py MODEL FOLDER: writes a random LoRA adapter for SmolLM2 into FOLDER, as peft would, and prints what the
+native runtime on the CPU answers to "Once upon" with and without it: {"adapted": ids, "plain": ids}."""
 
 from __future__ import annotations
 

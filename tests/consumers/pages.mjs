@@ -27,6 +27,7 @@ export class SamplePages {
           '/': this.folder,
           '/models/': MODELS,
           '/m/': path.join(WORK, 'external'),
+          '/adapters/pirate/': path.join(WORK, 'adapter'),
           '/node_modules/@mlc-ai/web-xgrammar/': path.join(ROOT, 'node_modules/@mlc-ai/web-xgrammar'),
         },
         isolation: false,
@@ -66,6 +67,19 @@ export class SamplePages {
     );
     assert(/^wasm/.test(reported[0]) && reported[1].length > 0, reported);
     return `${rest.length} lines`;
+  }
+
+  async adapter(sample) {
+    const folder = path.join(WORK, 'adapter');
+    run('python', [path.join(ROOT, 'tests/browser/adapter.py'), path.join(MODELS, 'smollm2-135m-instruct'), folder]);
+    const { value } = await this.#run(
+      sample,
+      (made) => made.talk(document.querySelector('input').files),
+      null,
+      (raw) => raw.locator('input').setInputFiles(folder),
+    );
+    assert(value.length > 0, 'no answer');
+    return value;
   }
 
   async sources(sample) {

@@ -49,6 +49,7 @@ const RUNNERS = {
   'docs/web/recipes.md: React': frameworks,
   'docs/web/recipes.md: Vue': frameworks,
   'docs/web/recipes.md: Next': next,
+  'docs/web/recipes.md: A LoRA adapter': inPage('adapter'),
   'docs/web/recipes.md: Browser extension': extension,
   'docs/web/recipes.md: Offline': offline,
   'docs/web/recipes.md: Camera': inPage('camera'),

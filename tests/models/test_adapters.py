@@ -1,5 +1,5 @@
-"""LoRA adapters as peft saves them, applied as a program runs, against PyTorch eager with the same terms on the dequantised
-weights: on the CPU and on the GPU, by one call and token by token, with the passes and without."""
+"""LoRA adapters as peft saves them, applied as a program runs, against PyTorch eager with the same terms on the
+dequantised weights: on the CPU and on the GPU, by one call and token by token, with the passes and without."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Lora:
         handles = []
         for name, (a, b) in self.terms.items():
 
-            def add(_, inputs, output, a=a.float(), b=b.float()):
-                return output + scale * self.scale * F.linear(F.linear(inputs[0], a), b)
+            def add(_, inputs, output, a=a, b=b):
+                return output + scale * self.scale * F.linear(F.linear(inputs[0], a.float()), b.float())
 
             handles.append(decoder.get_submodule(name).register_forward_hook(add))
         yield

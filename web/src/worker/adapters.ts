@@ -74,7 +74,7 @@ export async function openAdapters(
     }
     return opened;
   } catch (error) {
-    await Promise.all(opened.map(({ place }) => place?.abandon()));
+    for (const { place } of opened) await place?.abandon();
     throw error;
   }
 }

@@ -218,11 +218,7 @@ export interface CacheOptions {
   storage?: 'opfs' | 'cachestorage';
 }
 
-export async function openPlace(
-  source: SourceRef,
-  cache: CacheOptions,
-  onPosition: OnPosition,
-): Promise<Place> {
+export async function openPlace(source: SourceRef, cache: CacheOptions, onPosition: OnPosition): Promise<Place> {
   switch (source.kind) {
     case 'url': {
       const remote = /^https?:/.test(source.url);
