@@ -3,6 +3,7 @@
 #include <cstring>
 #include <set>
 
+#include "runtime/core/sort_by.h"
 #include "runtime/executor/session.h"
 
 namespace etwgpu {
@@ -418,8 +419,7 @@ Task<Status> Session::readAll(std::vector<PendingRead> reads) {
   std::vector<DataSource*> sources{config_.source.get()};
   for (const auto& s : config_.data_files) sources.push_back(s.get());
   for (const PendingRead& r : reads) bytes_total_ += r.request.size;
-  std::stable_sort(reads.begin(), reads.end(),
-                   [](const PendingRead& a, const PendingRead& b) { return a.request.offset < b.request.offset; });
+  sortBy(reads, [](const PendingRead& r) { return r.request.offset; });
   if (config_.progress && !config_.progress(bytes_done_, bytes_total_))
     co_return Status(Code::cancelled, "loading was cancelled");
   for (DataSource* source : sources) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/core/sort_by.h"
+
 namespace etwgpu {
 namespace {
 
@@ -99,15 +101,13 @@ class Planner {
 
   std::vector<int> bySize() const {
     std::vector<int> order = byTime();
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return lifetimes_[size_t(a)].padded > lifetimes_[size_t(b)].padded; });
+    sortBy(order, [&](int slot) { return ~lifetimes_[size_t(slot)].padded; });
     return order;
   }
   std::vector<int> byTime() const {
     std::vector<int> order(lifetimes_.size());
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return lifetimes_[size_t(a)].first < lifetimes_[size_t(b)].first; });
+    sortBy(order, [&](int slot) { return uint64_t(lifetimes_[size_t(slot)].first + 1); });  // inputs: from -1 on
     return order;
   }
 
@@ -180,7 +180,7 @@ class Planner {
       const uint64_t offset = plan.placements[size_t(other.value)].offset;
       busy.emplace_back(offset, offset + other.padded);
     }
-    std::sort(busy.begin(), busy.end());
+    sortPairs(busy);
     uint64_t end = 0, best = 0;
     hole = UINT64_MAX;
     for (const auto& [from, to] : busy) {

@@ -1,8 +1,8 @@
 #include "runtime/program/safetensors.h"
 
-#include <algorithm>
 #include <cstring>
 
+#include "runtime/core/sort_by.h"
 #include "runtime/program/head_reader.h"
 #include "runtime/program/json_value.h"
 
@@ -93,8 +93,7 @@ Task<Result<SafeTensors>> readSafeTensors(DataSource& source, uint64_t memory_ca
     out.entries.emplace_back();
     ETWGPU_CO_TRY(header.entry(name, member, out.entries.back()));
   }
-  std::stable_sort(out.entries.begin(), out.entries.end(),
-                   [](const auto& a, const auto& b) { return a.range.offset < b.range.offset; });
+  sortBy(out.entries, [](const SafeTensors::Entry& e) { return e.range.offset; });
   co_return std::move(out);
 }
 

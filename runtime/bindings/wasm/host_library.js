@@ -1,5 +1,6 @@
 // What the module asks of the JavaScript that made it: Module.etwgpuHost, an object with complete(), readSource(),
-// token(), mask(), pause() and piece().
+// token(), mask(), pause(), piece() and
+// parseJson().
 addToLibrary({
   etwgpu_complete: (request, code, message, messageLength, payload, payloadLength) => {
     Module.etwgpuHost.complete(request, code, message, messageLength, payload, payloadLength);
@@ -10,5 +11,6 @@ addToLibrary({
   etwgpu_token: (request, token, reason, logprob) => +Module.etwgpuHost.token(request, token, reason, logprob),
   etwgpu_mask: (request, words, count, token) => Module.etwgpuHost.mask(request, words, count, token),
   etwgpu_state_piece: (request, bytes, length) => Module.etwgpuHost.piece(request, bytes, length),
+  etwgpu_parse_json: (text, length) => Module.etwgpuHost.parseJson(text, length),
   etwgpu_pause: (token) => Module.etwgpuHost.pause(token),
 });

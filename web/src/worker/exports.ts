@@ -127,4 +127,6 @@ export interface Host {
   mask(request: number, words: number, count: number, token: number): void;
   pause(token: number): void;
   piece(request: number, bytes: number, length: number): void;
+  /** A pointer to what encodeJson() has made, or 0. */
+  parseJson(text: number, length: number): number;
 }

@@ -2,6 +2,7 @@
 import { RUNTIME_CODES, makeError, type ErrorCode, type ExecuTorchError } from '../errors.js';
 import type { KernelTime, TuningInfo } from '../types.js';
 import type { Exports, ModuleOptions } from './exports.js';
+import { encodeJson } from './json.js';
 import { StreamSource, WordWriter, type ReadTarget } from './source.js';
 
 export interface ModuleUrls {
@@ -130,6 +131,10 @@ export class WasmModule {
         mask: (...args) => this.mask(...args),
         pause: (token) => this.pause(token),
         piece: (request, bytes, length) => this.onPiece.get(request)?.(this.copyOut(bytes, length)),
+        parseJson: (text, length) => {
+          const encoded = encodeJson(decoder.decode(this.copyOut(text, length)));
+          return encoded ? this.copyIn(encoded) : 0;
+        },
       },
       poolSize: pool,
       mainScriptUrlOrBlob: urls.moduleUrl,
