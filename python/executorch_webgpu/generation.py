@@ -8,6 +8,7 @@ print(model.generate([{"role": "user", "content": "What is the capital of France
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import time
@@ -48,6 +49,9 @@ class Generation:
     prefill_seconds: float
     decode_seconds: float
     logprobs: list[float] | None = None  # of ids, with logprobs=True
+    model_calls: int = 0  # after the prompt, with speculation; one a token without
+    proposed_tokens: int = 0  # drafted by speculation
+    accepted_tokens: int = 0  # of these, the model's own choice
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,23 @@ class TextGenerator:
         self.end_ids = self._end_ids(folder)
         self._folder = folder
         self._grammars: Grammars | None = None  # made when a grammar is asked for
+        self._is_sequence = False
+
+    def new_sequence(self) -> TextGenerator:
+        """Another conversation on the same model, with a cache of its own; weights, kernels and the memory of
+        intermediate values are shared. Generations of several sequences may alternate token by token. close() frees
+        its cache alone; close() of the model ends its sequences, too.
+
+        Raises LimitExceededError beyond the session's memory cap, OutOfMemoryError."""
+        other = copy.copy(self)
+        other._native = self._native.new_sequence()
+        other._is_sequence = True
+        return other
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of this conversation's cache; session.memory_report() counts that of all sequences as state."""
+        return self._native.state_bytes
 
     def _end_ids(self, folder: Path) -> frozenset[int]:
         ids = self.session.constant("get_eos_ids")
@@ -140,14 +161,12 @@ class TextGenerator:
 
     def reset(self) -> None:
         """Forgets the conversation."""
-        self._native.rollback(0)
-        self.session.reset()
+        self._native.reset()
 
     def set_adapter_scale(self, name: str, scale: float) -> None:
-        """What a LoRA adapter counts from now on (see runtime.Session). Forgets the conversation, which was computed
-        with another scale."""
+        """What a LoRA adapter counts from now on (see runtime.Session), in all sequences of the model. Forgets their
+        conversations, which were computed with another scale. InvalidArgumentError while one generates."""
         self.session.set_adapter_scale(name, scale)
-        self._native.rollback(0)
 
     def save_state(self) -> bytes:
         """The tokens in the cache with what the model has computed of them; only what is in use. InvalidArgumentError
@@ -161,8 +180,11 @@ class TextGenerator:
         self._native.restore(bytes(saved))
 
     def close(self) -> None:
-        """Frees the memory of the model now."""
-        self.session.close()
+        """Frees the memory of the model now; of a sequence, its cache."""
+        if self._is_sequence:
+            self._native.close()
+        else:
+            self.session.close()
 
     def __enter__(self) -> TextGenerator:
         return self
@@ -204,6 +226,8 @@ class TextGenerator:
         overflow: str = "stop",
         sinks: int = 4,
         keep: int | None = None,
+        speculation: int = 0,
+        ngram: int = 3,
     ) -> Generator[GeneratedToken, None, Generation]:
         """Yields token by token; leaving the loop ends the generation. The iterator's return value is the Generation.
 
@@ -214,9 +238,13 @@ class TextGenerator:
         chosen; it is complete unless finish_reason is "length" or "aborted". overflow: at the end of the context
         "stop", or "sliding": go on as if the text were its first `sinks` tokens and its last `keep` (default: half of
         the context together), which are computed again; a prompt that is too long is shortened in the same way.
+        speculation: where the last `ngram` tokens (or fewer, down to 2) came before, up to so many (at most 15) of
+        those that followed are checked in one call instead of being computed one by one; what is greedy stays the
+        same, and generations that sample, or want logprobs or a grammar, go without.
 
         Raises InvalidArgumentError that names the option, LimitExceededError for a prompt longer than the context,
-        PackageMissingError where a grammar needs xgrammar and it is not installed."""
+        PackageMissingError where a grammar needs xgrammar and it is not installed, UnsupportedOperatorError where
+        the program cannot give the logits that speculation needs."""
         # checked here and not at the first next()
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
         if max_tokens is not None:
@@ -232,6 +260,9 @@ class TextGenerator:
             if keep is not None:
                 _check("keep", keep, 1, 2**31 - 1, whole=True)
             options |= {"sliding": True, "sinks": sinks, "keep": -1 if keep is None else keep}
+        _check("speculation", speculation, 0, 15, whole=True)
+        _check("ngram", ngram, 1, 2**31 - 1, whole=True)
+        options |= {"draft_tokens": speculation, "draft_ngram": ngram}
         ids = self.text_model.encode(prompt, tools, template_options)
         return self._steps(ids, options, _Output(self.text_model.decode, stops), self._matcher(json_schema, grammar))
 
@@ -271,6 +302,7 @@ class TextGenerator:
             out.abort()
         finally:
             self._native.end()
+        counts = self._native.speculation
         return Generation(
             text=out.text,
             ids=out.ids,
@@ -280,6 +312,9 @@ class TextGenerator:
             prefill_seconds=prefilled - began,
             decode_seconds=time.perf_counter() - prefilled,
             logprobs=logprobs,
+            model_calls=counts["calls"],
+            proposed_tokens=counts["proposed"],
+            accepted_tokens=counts["accepted"],
         )
 
 

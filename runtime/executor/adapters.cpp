@@ -241,8 +241,9 @@ const NamedData* NamedDataMap::find(std::string_view key) const {
   return adapters ? adapters->find(key) : nullptr;
 }
 
-Result<Graph> loadGraph(std::span<const uint8_t> payload, const NamedDataMap& data, std::string_view disabled_passes) {
-  ETWGPU_ASSIGN(Graph graph, importGraph(payload, data));
+Result<Graph> loadGraph(std::span<const uint8_t> payload, const NamedDataMap& data, std::string_view disabled_passes,
+                        const ImportOptions& options) {
+  ETWGPU_ASSIGN(Graph graph, importGraph(payload, data, options));
   if (data.adapters) ETWGPU_TRY(data.adapters->attach(graph));
   ETWGPU_TRY(runPasses(graph, disabled_passes));
   if (data.adapters) ETWGPU_TRY(data.adapters->pack(graph));

@@ -84,6 +84,7 @@ class AdapterSet {
 };
 
 /// importGraph, the program's adapters, runPasses.
-Result<Graph> loadGraph(std::span<const uint8_t> payload, const NamedDataMap& data, std::string_view disabled_passes);
+Result<Graph> loadGraph(std::span<const uint8_t> payload, const NamedDataMap& data, std::string_view disabled_passes,
+                        const ImportOptions& options = {});
 
 }  // namespace etwgpu

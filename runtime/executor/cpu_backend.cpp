@@ -70,12 +70,13 @@ class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const LoadOptions& options) : shared_(std::make_shared<CpuShared>(options)) {}
   Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload, const NamedDataMap& data,
-                                                   bool alone) override {
-    return makeCpuDelegate(shared_, payload, data, alone);
+                                                   const DelegateOptions& options) override {
+    return makeCpuDelegate(shared_, payload, data, options);
   }
-  Task<Status> resetStates() override {
-    shared_->resetStates();
-    co_return Status();
+  StateSet& states() override { return shared_->states; }
+  Task<Result<std::shared_ptr<StateSet>>> makeStates() override {
+    ETWGPU_CO_ASSIGN(auto made, shared_->makeStates(shared_));
+    co_return std::shared_ptr<StateSet>(std::move(made));
   }
   MemoryReport memory() const override { return shared_->memory; }
 
@@ -183,7 +184,7 @@ Result<std::shared_ptr<CpuWeight>> CpuShared::weight(const Value& value, uint64_
 
 Result<std::shared_ptr<CpuState>> CpuShared::state(const Value& value, uint64_t bytes, bool may_be_half,
                                                    const NamedDataMap& data) {
-  if (const auto it = states_.find(value.name); it != states_.end()) {
+  if (const auto it = states.entries.find(value.name); it != states.entries.end()) {
     if (it->second->bytes != bytes)
       return Status(Code::invalid_program, "state '" + value.name + "' has different sizes in two methods");
     if (!may_be_half) ETWGPU_TRY(widen(*it->second));
@@ -199,7 +200,7 @@ Result<std::shared_ptr<CpuState>> CpuShared::state(const Value& value, uint64_t 
   if (!value.pieces.empty()) {
     ETWGPU_ASSIGN(state->initial, weight(value, bytes, 0, data));
   }
-  states_.emplace(value.name, state);
+  states.entries.emplace(value.name, state);
   return state;
 }
 
@@ -232,9 +233,32 @@ void CpuShared::scratchReset() {
   if (merged->allocate(total, budget(), memory.other, "scratch").ok()) scratch_.push_back(std::move(merged));
 }
 
-void CpuShared::resetStates() {
-  for (auto& [name, state] : states_) state->reset();
+Result<std::shared_ptr<CpuStates>> CpuShared::makeStates(std::shared_ptr<CpuShared> self) {
+  auto made = std::make_shared<CpuStates>(std::move(self));
+  made->rings = states.rings;
+  made->rings.setWritten(0);
+  for (const auto& [name, from] : states.entries) {
+    auto state = std::make_shared<CpuState>();
+    state->bytes = from->bytes;
+    state->half = from->half;
+    state->initial = from->initial;
+    ETWGPU_TRY(state->buffer.allocate(from->buffer.size(), budget(), memory.state, "state '" + name + "'"));
+    state->reset();
+    made->entries.emplace(name, std::move(state));
+  }
+  return made;
+}
+
+Task<Status> CpuStates::reset() {
+  for (auto& [name, state] : entries) state->reset();
   rings.setWritten(0);
+  co_return Status();
+}
+
+uint64_t CpuStates::bytes() const {
+  uint64_t sum = 0;
+  for (const auto& [name, state] : entries) sum += state->buffer.size();
+  return sum;
 }
 
 std::unique_ptr<Backend> makeCpuBackend(const LoadOptions& options) { return std::make_unique<CpuBackend>(options); }

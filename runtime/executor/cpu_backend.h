@@ -51,6 +51,23 @@ struct CpuState {
   Status widen(uint64_t budget, uint64_t& counted);
 };
 
+class CpuShared;
+
+class CpuStates final : public StateSet {
+ public:
+  /// `owner`: what counts the memory; null for the states that are its own.
+  explicit CpuStates(std::shared_ptr<CpuShared> owner) : owner_(std::move(owner)) {}
+  Task<Status> reset() override;
+  uint64_t bytes() const override;
+  RingMark rings;
+
+ private:
+  std::shared_ptr<CpuShared> owner_;  // first: outlives what is counted in its report
+
+ public:
+  std::map<std::string, std::shared_ptr<CpuState>, std::less<>> entries;
+};
+
 class CpuShared {
  public:
   explicit CpuShared(const LoadOptions& options);
@@ -70,25 +87,25 @@ class CpuShared {
   /// Valid until scratchReset(); nullptr where the cap or the allocator refuses.
   void* scratch(size_t bytes);
   void scratchReset();
-  void resetStates();
+  /// Those of state() once more, at their initial values. `self`: what this belongs to.
+  Result<std::shared_ptr<CpuStates>> makeStates(std::shared_ptr<CpuShared> self);
 
   LoadOptions options;
   std::unique_ptr<ThreadPool> pool;
   MemoryReport memory;
-  RingMark rings;
+  CpuStates states{nullptr};
 
  private:
   uint64_t budget() const;
 
   uint64_t in_place_ = 0;  // part of memory.weights that is not allocated here
   std::map<std::string, std::shared_ptr<CpuWeight>> weights_;
-  std::map<std::string, std::shared_ptr<CpuState>, std::less<>> states_;
   CpuBuffer arena_;
   std::vector<std::unique_ptr<CpuBuffer>> scratch_;  // more than one only until the next reset
   uint64_t scratch_used_ = 0;                        // of the last one
 };
 
 Result<std::unique_ptr<Delegate>> makeCpuDelegate(std::shared_ptr<CpuShared> shared, std::span<const uint8_t> payload,
-                                                  const NamedDataMap& data, bool alone);
+                                                  const NamedDataMap& data, const DelegateOptions& options);
 
 }  // namespace etwgpu

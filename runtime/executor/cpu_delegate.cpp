@@ -51,12 +51,26 @@ class NodeCall final : public CpuCall {
   const Node& node_;
 };
 
+/// What delegates over different states share.
+struct CpuProgram {
+  Graph graph;
+  MemoryPlan plan;
+  std::vector<CpuKernel> kernels;  // per node
+  std::vector<std::shared_ptr<CpuWeight>> weights;
+  std::vector<uint64_t> capacity;                        // bytes per value
+  std::vector<ValueId> dynamic;                          // values whose sizes depend on symbols
+  std::vector<std::pair<ValueId, ValueId>> cache_pairs;  // keys and values
+  std::vector<std::pair<std::unique_ptr<LowRankView>, std::vector<int32_t>>> low_rank;  // with whose scales
+};
+
 class CpuDelegate final : public Delegate {
  public:
-  explicit CpuDelegate(std::shared_ptr<CpuShared> shared) : shared_(std::move(shared)) {}
+  CpuDelegate(std::shared_ptr<CpuShared> shared, std::shared_ptr<CpuProgram> program)
+      : shared_(std::move(shared)), program_(std::move(program)) {}
 
-  Status load(std::span<const uint8_t> payload, const NamedDataMap& data, bool alone);
+  Status load(std::span<const uint8_t> payload, const NamedDataMap& data, const DelegateOptions& options);
   const Graph& graph() const override { return graph_; }
+  Result<std::unique_ptr<Delegate>> withStates(std::shared_ptr<StateSet> states) override;
   std::vector<std::pair<DataSource*, ReadRequest>> takeReads() override;
   Task<Status> finishLoading() override { co_return prepare(); }
   Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
@@ -66,7 +80,7 @@ class CpuDelegate final : public Delegate {
   std::vector<StateLayout> states() const override;
   Task<Status> readStates(std::span<const StateRange> ranges, std::span<uint8_t> to) override;
   Task<Status> writeStates(std::span<const StateRange> ranges, std::span<const uint8_t> from) override;
-  RingMark* rings() override { return shared_->rings.present() ? &shared_->rings : nullptr; }
+  RingMark* rings() override { return marks().present() ? &marks() : nullptr; }
   void setAdapterScales(std::span<const float> scales) override {
     for (auto& [view, adapters] : low_rank_)
       for (size_t i = 0; i < adapters.size(); ++i) view->scales[i] = scales[size_t(adapters[i])];
@@ -84,6 +98,8 @@ class CpuDelegate final : public Delegate {
   std::vector<bool> usedValues() const;
   Status loadConstants(const NamedDataMap& data);
   Status checkQuantised(const Value& value, uint64_t& words, uint64_t& constants) const;
+  RingMark& marks() { return (set_ ? *set_ : shared_->states).rings; }
+  void pairStates();
   Status prepare();
   Status bindStates();
   void bindArena();
@@ -95,16 +111,22 @@ class CpuDelegate final : public Delegate {
   Status runNodes(const ExecuteOptions& options);
 
   std::shared_ptr<CpuShared> shared_;  // first: outlives what is counted in its report
-  Graph graph_;
-  MemoryPlan plan_;
-  std::vector<CpuKernel> kernels_;  // per node
-  std::vector<std::shared_ptr<CpuWeight>> weights_;
-  std::vector<std::pair<std::unique_ptr<LowRankView>, std::vector<int32_t>>> low_rank_;  // with whose scales
+  std::shared_ptr<CpuProgram> program_;
+  // changed by load() only
+  Graph& graph_ = program_->graph;
+  MemoryPlan& plan_ = program_->plan;
+  std::vector<CpuKernel>& kernels_ = program_->kernels;
+  std::vector<std::shared_ptr<CpuWeight>>& weights_ = program_->weights;
+  std::vector<uint64_t>& capacity_ = program_->capacity;
+  std::vector<ValueId>& dynamic_ = program_->dynamic;
+  // of all delegates of the program alike
+  std::vector<std::pair<std::unique_ptr<LowRankView>, std::vector<int32_t>>>& low_rank_ = program_->low_rank;
+
+  std::shared_ptr<CpuStates> set_;  // null: the program's first
+  RingMark guard_;                  // how this graph's calls are checked
   std::vector<std::pair<ValueId, std::shared_ptr<CpuState>>> states_;
   std::vector<std::pair<CpuState*, CpuState*>> pairs_;  // key and value caches
   std::vector<TensorView> views_;                       // per value, with the sizes of the current call
-  std::vector<uint64_t> capacity_;                      // bytes per value
-  std::vector<ValueId> dynamic_;                        // values whose sizes depend on symbols
   std::vector<int64_t> symbols_, evaluated_;
   const uint8_t* bound_arena_ = nullptr;
   bool ready_ = false;
@@ -278,18 +300,40 @@ Status CpuDelegate::loadConstants(const NamedDataMap& data) {
     views_[i].low_rank = low_rank.get();
     low_rank_.emplace_back(std::move(low_rank), terms->adapters);
   }
+  program_->cache_pairs = cachePairs(graph_);
+  pairStates();
+  return {};
+}
+
+void CpuDelegate::pairStates() {
   const auto stateOf = [&](ValueId id) {
     const auto it = std::find_if(states_.begin(), states_.end(), [&](const auto& s) { return s.first == id; });
     return it == states_.end() ? nullptr : it->second.get();
   };
-  for (const auto& [k, v] : cachePairs(graph_))
+  for (const auto& [k, v] : program_->cache_pairs)
     if (CpuState* a = stateOf(k), *b = stateOf(v); a && b) pairs_.emplace_back(a, b);
-  return {};
 }
 
-Status CpuDelegate::load(std::span<const uint8_t> payload, const NamedDataMap& data, bool alone) {
-  ETWGPU_ASSIGN(graph_, loadGraph(payload, data, disabledPasses(shared_->options, alone)));
-  if (alone) shared_->rings = RingMark(graph_);
+Result<std::unique_ptr<Delegate>> CpuDelegate::withStates(std::shared_ptr<StateSet> states) {
+  auto made = std::make_unique<CpuDelegate>(shared_, program_);
+  made->set_ = std::static_pointer_cast<CpuStates>(std::move(states));
+  for (const auto& [id, state] : states_) {
+    const auto it = made->set_->entries.find(value(id).name);
+    if (it == made->set_->entries.end()) return Status(Code::internal, "no state '" + value(id).name + "'");
+    made->states_.emplace_back(id, it->second);
+  }
+  made->pairStates();
+  made->guard_ = guard_;
+  made->views_ = views_;
+  made->symbols_.resize(symbols_.size());
+  made->evaluated_.resize(evaluated_.size());
+  return std::unique_ptr<Delegate>(std::move(made));
+}
+
+Status CpuDelegate::load(std::span<const uint8_t> payload, const NamedDataMap& data, const DelegateOptions& options) {
+  ETWGPU_ASSIGN(graph_, loadGraph(payload, data, disabledPasses(shared_->options, options.alone), options.import));
+  guard_ = RingMark(graph_);
+  if (options.alone && options.import.max_size == 0) shared_->states.rings = guard_;
   ETWGPU_TRY(findKernels());
   const PlanOptions plan{.alignment = kArenaAlignment, .bytes = bytesOf};
   ETWGPU_ASSIGN(plan_, planMemory(graph_, {}, plan));
@@ -523,7 +567,7 @@ Status CpuDelegate::run(std::span<const DelegateArg> inputs, std::span<DelegateA
   bindArena();
   ETWGPU_TRY(bindSymbols(inputs));
   ETWGPU_TRY(copyInputs(inputs));
-  ETWGPU_TRY(shared_->rings.enter(inputs, evaluated_));
+  ETWGPU_TRY(marks().enter(guard_, inputs, evaluated_));
   shared_->pool->beginRun();
   Status status = runNodes(options);
   shared_->pool->endRun();
@@ -535,9 +579,9 @@ Status CpuDelegate::run(std::span<const DelegateArg> inputs, std::span<DelegateA
 }  // namespace
 
 Result<std::unique_ptr<Delegate>> makeCpuDelegate(std::shared_ptr<CpuShared> shared, std::span<const uint8_t> payload,
-                                                  const NamedDataMap& data, bool alone) {
-  auto delegate = std::make_unique<CpuDelegate>(std::move(shared));
-  ETWGPU_TRY(delegate->load(payload, data, alone));
+                                                  const NamedDataMap& data, const DelegateOptions& options) {
+  auto delegate = std::make_unique<CpuDelegate>(std::move(shared), std::make_shared<CpuProgram>());
+  ETWGPU_TRY(delegate->load(payload, data, options));
   return std::unique_ptr<Delegate>(std::move(delegate));
 }
 

@@ -141,6 +141,22 @@ struct StateRange {
 
 class RingMark;
 
+/// The states of a program, each once: what a conversation has of its own. Whoever uses them holds on to them.
+class StateSet {
+ public:
+  virtual ~StateSet() = default;
+  /// All to their initial values (zeros without one). The contents of a KV cache beyond the position in use need none.
+  virtual Task<Status> reset() = 0;
+  virtual uint64_t bytes() const = 0;
+};
+
+/// How a backend makes a delegate.
+struct DelegateOptions {
+  /// It is the program's only one, so that its states are its own.
+  bool alone = false;
+  ImportOptions import = {};
+};
+
 class Delegate {
  public:
   virtual ~Delegate() = default;
@@ -183,6 +199,11 @@ class Delegate {
   }
   /// What each adapter of the program counts (AdapterSet), from the next call on. Not while steps are in flight.
   virtual void setAdapterScales(std::span<const float>) {}
+  /// This delegate over other states (Backend::makeStates): weights, pipelines and the memory of intermediate values
+  /// are shared. Needs finishLoading(), and is then on its own: calls and steps of both may alternate in any way.
+  virtual Result<std::unique_ptr<Delegate>> withStates(std::shared_ptr<StateSet>) {
+    return Status(Code::unsupported_operator, "this delegate's states are its only ones");
+  }
   virtual const ExecuteStats& lastStats() const = 0;
   /// Takes the time of every dispatch in the next calls (a pass of its own each, so the sum is larger than unprofiled);
   /// no effect without timestamp queries.
@@ -196,12 +217,14 @@ class Delegate {
 class Backend {
  public:
   virtual ~Backend() = default;
-  /// alone: it is the program's only one, so that its states are its own.
+  /// Also of a payload that has a delegate already, with other options: what that holds is not read again.
   virtual Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload, const NamedDataMap& data,
-                                                           bool alone = false) = 0;
-  /// Sets all states to their initial values (zeros without one). The contents of a KV cache beyond the position in use
-  /// need no reset.
-  virtual Task<Status> resetStates() = 0;
+                                                           const DelegateOptions& options = {}) = 0;
+  /// The states that the delegates so far were made with.
+  virtual StateSet& states() = 0;
+  /// The same once more, at their initial values; they count in memory() while they live. limit_exceeded beyond the
+  /// memory cap; out_of_memory.
+  virtual Task<Result<std::shared_ptr<StateSet>>> makeStates() = 0;
   virtual MemoryReport memory() const = 0;
   /// Of the delegates that are made from now on.
   virtual void setTuning(const Tuning&) {}

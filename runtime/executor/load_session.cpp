@@ -116,21 +116,29 @@ Task<Status> Session::readAdapters() {
 }
 
 void Session::applyScales() {
-  for (LoadedMethod& m : methods_) {
-    for (LoadedDelegate& d : m.delegates)
-      if (d.delegate) d.delegate->setAdapterScales(adapters_.scales());
-  }
+  forEachDelegate([&](Delegate& d) { d.setAdapterScales(adapters_.scales()); });
 }
 
 Status Session::setAdapterScale(std::string_view name, float scale) {
   bool busy = running_;
-  for (const LoadedMethod& m : methods_) {
-    for (const LoadedDelegate& d : m.delegates) busy |= d.delegate && d.delegate->stepsInFlight() > 0;
-  }
+  forEachDelegate([&](Delegate& d) { busy |= d.stepsInFlight() > 0; });
   if (busy) return {Code::invalid_argument, "an adapter's scale cannot change while a call is under way"};
   ETWGPU_TRY(adapters_.setScale(name, scale));
   applyScales();
   return {};
+}
+
+/// Those of its sequences, too.
+void Session::forEachDelegate(const std::function<void(Delegate&)>& f) {
+  for (LoadedMethod& m : methods_) {
+    for (LoadedDelegate& d : m.delegates)
+      if (d.delegate) f(*d.delegate);
+    if (m.verifier) f(*m.verifier);
+  }
+  for (const auto& sequence : sequences_) {
+    for (const auto* made : {&sequence->delegates_, &sequence->verifiers_})
+      for (const auto& [_, delegate] : *made) f(*delegate);
+  }
 }
 
 Status Session::collectNamedData() {
@@ -376,7 +384,7 @@ Status Session::makeDelegates(std::vector<PendingRead>& reads) {
     for (size_t k = 0; k < methods_[i].delegates.size(); ++k) {
       LoadedDelegate& d = methods_[i].delegates[k];
       Result<std::unique_ptr<Delegate>> made =
-          config_.backend->createDelegate(d.payload, named_data_, hasOneDelegate());
+          config_.backend->createDelegate(d.payload, named_data_, {.alone = hasOneDelegate()});
       if (!made.ok()) {
         const std::string message =
             format("%s: method %s, delegate %zu: ", program_->file.c_str(), specs_[i].name.c_str(), k) +
@@ -401,9 +409,10 @@ Task<Status> Session::rebuild(std::string method, Tuning tuning) {
   config_.backend->setTuning(tuning);
   for (size_t i = 0; i < methods_.size(); ++i) {
     if (specs_[i].name != method) continue;
+    methods_[i].verifier.reset();
     for (LoadedDelegate& d : methods_[i].delegates) {
       ETWGPU_CO_ASSIGN(std::unique_ptr<Delegate> made,
-                       config_.backend->createDelegate(d.payload, named_data_, hasOneDelegate()));
+                       config_.backend->createDelegate(d.payload, named_data_, {.alone = hasOneDelegate()}));
       if (!made->takeReads().empty()) co_return Status(Code::internal, "a rebuilt delegate wants to read");
       ETWGPU_CO_TRY(co_await made->finishLoading());
       d.delegate = std::move(made);

@@ -30,11 +30,11 @@ Status RingMark::enter(int64_t start, int64_t n) {
   return {};
 }
 
-Status RingMark::enter(std::span<const DelegateArg> inputs, std::span<const int64_t> values) {
-  if (!present()) return {};
-  const TensorView& start = inputs[start_input_].tensor;
+Status RingMark::enter(const RingMark& of_graph, std::span<const DelegateArg> inputs, std::span<const int64_t> values) {
+  if (!present() || !of_graph.present()) return {};
+  const TensorView& start = inputs[of_graph.start_input_].tensor;
   const int64_t at = start.dtype == DType::i32 ? *start.as<const int32_t>() : *start.as<const int64_t>();
-  return enter(at, values[size_t(rings_[0].queries.index)]);
+  return enter(at, values[size_t(of_graph.rings_[0].queries.index)]);
 }
 
 }  // namespace etwgpu

@@ -23,8 +23,9 @@ class RingMark {
   void setWritten(int64_t written) { written_ = written; }
   /// A call writes positions start … start + n − 1. invalid_argument, with nothing noted, if it begins too early.
   Status enter(int64_t start, int64_t n);
-  /// The same of the call with these inputs, `values` being what the graph's expressions come to.
-  Status enter(std::span<const DelegateArg> inputs, std::span<const int64_t> values);
+  /// The same of a call with these inputs, `values` being what the expressions of its graph come to; of_graph: the mark
+  /// that was made of that graph.
+  Status enter(const RingMark& of_graph, std::span<const DelegateArg> inputs, std::span<const int64_t> values);
 
  private:
   std::vector<RingCache> rings_;

@@ -264,7 +264,7 @@ Result<std::vector<OutputValue>> Session::outputs(LoadedMethod& m) {
 Task<Status> Session::reset() {
   if (running_) co_return Status(Code::invalid_argument, "another call of this session is running");
   for (LoadedMethod& m : methods_) m.state->resetStates();
-  if (config_.backend) co_return co_await config_.backend->resetStates();
+  if (config_.backend) co_return co_await config_.backend->states().reset();
   co_return Status();
 }
 
@@ -274,7 +274,72 @@ MemoryReport Session::memory() const {
   return report;
 }
 
+Task<Result<Sequence*>> Session::newSequence(std::vector<std::string> methods) {
+  if (!config_.backend) co_return Status(Code::invalid_argument, "the program was opened for inspection only");
+  std::vector<Delegate*> sole;
+  for (const std::string& method : methods) {
+    sole.push_back(soleDelegate(method));
+    if (!sole.back()) co_return Status(Code::invalid_argument, "method " + method + " is not one delegate call alone");
+  }
+  auto sequence = std::make_unique<Sequence>();
+  sequence->session_ = this;
+  ETWGPU_CO_ASSIGN(sequence->states_, co_await config_.backend->makeStates());
+  for (size_t i = 0; i < methods.size(); ++i) {
+    ETWGPU_CO_ASSIGN(auto delegate, sole[i]->withStates(sequence->states_));
+    ETWGPU_CO_TRY(co_await delegate->finishLoading());
+    sequence->delegates_.emplace_back(std::move(methods[i]), std::move(delegate));
+  }
+  sequences_.push_back(std::move(sequence));
+  applyScales();
+  co_return sequences_.back().get();
+}
+
+void Session::freeSequence(const Sequence* sequence) {
+  std::erase_if(sequences_, [&](const auto& s) { return s.get() == sequence; });
+}
+
+Delegate* Sequence::soleDelegate(std::string_view method) const {
+  for (const auto& [name, delegate] : delegates_)
+    if (name == method) return delegate.get();
+  return nullptr;
+}
+
+Task<Result<Delegate*>> Session::verifier(std::string method, int64_t rows) {
+  LoadedMethod* m = soleMethod(method);
+  if (!m) co_return Status(Code::invalid_argument, "method " + method + " is not one delegate call alone");
+  if (!m->verifier) {
+    const int32_t index = m->state->method().instructions[0].index;
+    const DelegateOptions options{hasOneDelegate(), {.max_size = rows, .all_rows = true}};
+    ETWGPU_CO_ASSIGN(auto made,
+                     config_.backend->createDelegate(m->delegates[size_t(index)].payload, named_data_, options));
+    // a stream has gone by
+    if (!made->takeReads().empty()) co_return Status(Code::internal, "a method needs other data for all positions");
+    ETWGPU_CO_TRY(co_await made->finishLoading());
+    m->verifier = std::move(made);
+    applyScales();
+  }
+  co_return m->verifier.get();
+}
+
+Task<Result<Delegate*>> Sequence::verifier(std::string method, int64_t rows) {
+  for (const auto& [name, delegate] : verifiers_)
+    if (name == method) co_return delegate.get();
+  if (!soleDelegate(method)) co_return Status(Code::invalid_argument, "the sequence has no method " + method);
+  ETWGPU_CO_ASSIGN(Delegate * first, co_await session_->verifier(method, rows));
+  ETWGPU_CO_ASSIGN(auto made, first->withStates(states_));
+  ETWGPU_CO_TRY(co_await made->finishLoading());
+  verifiers_.emplace_back(std::move(method), std::move(made));
+  session_->applyScales();
+  co_return verifiers_.back().second.get();
+}
+
 Delegate* Session::soleDelegate(std::string_view method) {
+  LoadedMethod* m = soleMethod(method);
+  return m ? m->delegates[size_t(m->state->method().instructions[0].index)].delegate.get() : nullptr;
+}
+
+/// A method that is one delegate call on its inputs and outputs in order; else nullptr.
+Session::LoadedMethod* Session::soleMethod(std::string_view method) {
   for (LoadedMethod& m : methods_) {
     const Method& info = m.state->method();
     if (info.name != method) continue;
@@ -283,7 +348,7 @@ Delegate* Session::soleDelegate(std::string_view method) {
     std::vector<int32_t> all(info.inputs.begin(), info.inputs.end());
     all.insert(all.end(), info.outputs.begin(), info.outputs.end());
     if (!std::equal(all.begin(), all.end(), in.args.begin(), in.args.end())) return nullptr;
-    return m.delegates[size_t(in.index)].delegate.get();
+    return &m;
   }
   return nullptr;
 }

@@ -54,6 +54,29 @@ struct SessionConfig {
   bool inspect_only = false;
 };
 
+class Session;
+
+/// A conversation of its own on a loaded program: its states once more, and delegates over them. Weights, pipelines and
+/// the memory of intermediate values are the session's.
+class Sequence {
+ public:
+  /// As Session::soleDelegate, for the methods that the sequence was made with; else nullptr. Its calls and those of
+  /// other sequences may alternate in any way.
+  Delegate* soleDelegate(std::string_view method) const;
+  /// As Session::verifier; invalid_argument where it was not made with that method.
+  Task<Result<Delegate*>> verifier(std::string method, int64_t rows);
+  uint64_t stateBytes() const { return states_->bytes(); }
+  /// As Session::reset, of its own states.
+  Task<Status> reset() { return states_->reset(); }
+
+ private:
+  friend class Session;
+  Session* session_ = nullptr;
+  std::shared_ptr<StateSet> states_;
+  std::vector<std::pair<std::string, std::unique_ptr<Delegate>>> verifiers_;
+  std::vector<std::pair<std::string, std::unique_ptr<Delegate>>> delegates_;
+};
+
 class Session {
  public:
   /// Errors: those of readProgram and readAdapter; invalid_argument for an adapter of another model;
@@ -72,7 +95,7 @@ class Session {
   /// One call at a time: a second one gets invalid_argument. invalid_argument too for inputs of other count, kind,
   /// dtype, rank or beyond the bounds.
   Task<Result<std::vector<OutputValue>>> run(std::string method, std::vector<Input> inputs);
-  /// States back to their initial values, in delegates and outside.
+  /// States back to their initial values, in delegates and outside; not those of other sequences.
   Task<Status> reset();
 
   const AdapterSet& adapters() const { return adapters_; }
@@ -90,6 +113,17 @@ class Session {
   Task<Status> rebuild(std::string method, Tuning tuning);
   /// The delegate of a method that is nothing but one delegate call on its inputs and outputs in order; else nullptr.
   Delegate* soleDelegate(std::string_view method);
+  /// The sole delegate of a method once more, over the same states and weights, for calls of up to `rows` positions (of
+  /// the first call) whose output has a row for each of them: keepAllRows, with its errors. Made when it is first asked
+  /// for.
+  Task<Result<Delegate*>> verifier(std::string method, int64_t rows);
+  /// Bytes of the states of its own delegates, which count in memory() as those of the sequences do.
+  uint64_t stateBytes() const { return config_.backend ? config_.backend->states().bytes() : 0; }
+  /// Another sequence for these methods, each of which is one delegate call alone (else invalid_argument). It lives
+  /// until freeSequence() or as long as the session; memory() counts its states. limit_exceeded, out_of_memory.
+  Task<Result<Sequence*>> newSequence(std::vector<std::string> methods);
+  /// Frees it now. Nothing of it may be under way, and generators on it are not used any more.
+  void freeSequence(const Sequence* sequence);
   /// Counters of the last run(), summed over its delegate calls.
   const ExecuteStats& lastStats() const { return stats_; }
   /// Programs may loop; after this many instructions a call fails with limit_exceeded.
@@ -97,6 +131,7 @@ class Session {
 
  private:
   friend class Inspector;
+  friend class Sequence;
   struct LoadedDelegate {
     std::span<const uint8_t> payload;
     std::vector<uint8_t> payload_bytes;  // where the source is not addressable
@@ -105,6 +140,7 @@ class Session {
   struct LoadedMethod {
     std::unique_ptr<MethodState> state;
     std::vector<LoadedDelegate> delegates;
+    std::unique_ptr<Delegate> verifier;
   };
   struct PendingRead {
     DataSource* source;
@@ -116,6 +152,7 @@ class Session {
   Task<Status> readDataFiles();
   Task<Status> readAdapters();
   void applyScales();
+  void forEachDelegate(const std::function<void(Delegate&)>& f);
   Status collectNamedData();
   Status checkDeclaredMemory() const;
   Status makeMethods();
@@ -133,6 +170,7 @@ class Session {
   void makeSpecs();
 
   // run.cpp
+  LoadedMethod* soleMethod(std::string_view method);
   Status setInput(LoadedMethod& m, size_t k, const Input& input);
   Status setTensorInput(LoadedMethod& m, size_t k, const TensorView& view);
   Task<Status> runInstructions(LoadedMethod& m);
@@ -149,6 +187,7 @@ class Session {
   std::vector<MethodSpec> specs_;
   std::map<std::string, int> missing_operators_;  // name → calls
   std::vector<std::string> missing_data_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;
   std::unique_ptr<ThreadPool> pool_;
   uint64_t bytes_total_ = 0, bytes_done_ = 0;
   ExecuteStats stats_;

@@ -172,6 +172,8 @@ struct Graph {
   std::vector<GraphOutput> outputs;
   std::vector<GraphMutation> mutations;
   std::string exporter;
+  /// The largest size of an input by the payload, where ImportOptions::max_size has bounded it; else 0.
+  int64_t exported_size = 0;
   /// Digest of the payload, which has a hash of the weights in it: tells models apart.
   uint64_t identity = 0;
 
@@ -203,7 +205,17 @@ struct NamedDataSizes {
   virtual ~NamedDataSizes() = default;
   virtual std::optional<uint64_t> size(std::string_view key) const = 0;
 };
-Result<Graph> importGraph(std::span<const uint8_t> payload, const NamedDataSizes& named_data);
+struct ImportOptions {
+  /// > 0: sizes of inputs are bounded by it, where the payload allows more.
+  int64_t max_size = 0;
+  /// keepAllRows.
+  bool all_rows = false;
+};
+Result<Graph> importGraph(std::span<const uint8_t> payload, const NamedDataSizes& named_data,
+                          const ImportOptions& options = {});
+/// Makes an output [1, V], computed from the last position of an x [1, S, H], [S, V]: of all positions. An output of
+/// three dimensions stays. unsupported_operator with the reason for any other graph. Before the passes.
+Status keepAllRows(Graph& graph);
 
 /// Runs the pass pipeline (see passes.h). `disabled`: names of passes to leave out, comma separated, as in the
 /// environment variable ETWGPU_DISABLE_PASSES.

@@ -38,8 +38,8 @@ std::string text(const flatbuffers::String* s) { return s ? s->str() : std::stri
 
 class Importer {
  public:
-  Importer(const fb::Graph& source, size_t payload_bytes, const NamedDataSizes& data)
-      : source_(source), budget_(payload_bytes), data_(data) {}
+  Importer(const fb::Graph& source, size_t payload_bytes, const NamedDataSizes& data, const ImportOptions& options)
+      : source_(source), budget_(payload_bytes), data_(data), options_(options) {}
 
   Result<Graph> run() {
     graph_.exporter = text(source_.exporter());
@@ -49,6 +49,7 @@ class Importer {
     ETWGPU_TRY(inputs());
     ETWGPU_TRY(nodes());
     ETWGPU_TRY(outputs());
+    if (options_.all_rows) ETWGPU_TRY(keepAllRows(graph_));
     ETWGPU_TRY(verify(graph_));
     return std::move(graph_);
   }
@@ -79,7 +80,10 @@ class Importer {
       if (s->source() != fb::SymbolSource::input_dim && s->source() != fb::SymbolSource::input_int) {
         return bad(format("symbol %s: unknown source %d", name.c_str(), int(s->source())));
       }
-      graph_.exprs.newSymbol(name, {s->min(), s->max()});
+      const bool bounded = options_.max_size > 0 && s->source() == fb::SymbolSource::input_dim;
+      const int64_t max = bounded ? std::max(s->min(), std::min(s->max(), options_.max_size)) : s->max();
+      graph_.exprs.newSymbol(name, {s->min(), max});
+      if (bounded) graph_.exported_size = std::max(graph_.exported_size, s->max());
       graph_.symbols.push_back({s->input(), s->source() == fb::SymbolSource::input_dim ? s->dim() : -1});
       if (s->source() == fb::SymbolSource::input_dim && s->dim() < 0) {
         return bad(format("symbol %s: dimension %d", name.c_str(), s->dim()));
@@ -390,20 +394,22 @@ class Importer {
   const fb::Graph& source_;
   size_t budget_;
   const NamedDataSizes& data_;
+  const ImportOptions& options_;
   Graph graph_;
   std::vector<ExprId> exprs_;  // payload index → expression
 };
 
 }  // namespace
 
-Result<Graph> importGraph(std::span<const uint8_t> payload, const NamedDataSizes& named_data) {
+Result<Graph> importGraph(std::span<const uint8_t> payload, const NamedDataSizes& named_data,
+                          const ImportOptions& options) {
   if (payload.size() < 8 || !fb::GraphBufferHasIdentifier(payload.data())) {
     return {Code::invalid_program, format("delegate payload: no EWGG identifier in its %zu bytes", payload.size())};
   }
   if (reinterpret_cast<uintptr_t>(payload.data()) % alignof(uint64_t) != 0) {
     std::vector<uint64_t> aligned(payload.size() / sizeof(uint64_t) + 1);
     std::memcpy(aligned.data(), payload.data(), payload.size());
-    return importGraph({reinterpret_cast<const uint8_t*>(aligned.data()), payload.size()}, named_data);
+    return importGraph({reinterpret_cast<const uint8_t*>(aligned.data()), payload.size()}, named_data, options);
   }
   // The version first: a newer file may well look damaged to this reader. A table takes at least 8 bytes with the
   // offset to it.
@@ -417,7 +423,7 @@ Result<Graph> importGraph(std::span<const uint8_t> payload, const NamedDataSizes
               format("payload version %u, this runtime reads up to %u", source->version(), kPayloadVersion)};
     }
     if (source->version() == 0) return {Code::invalid_program, "delegate payload: version 0"};
-    ETWGPU_ASSIGN(Graph graph, Importer(*source, payload.size(), named_data).run());
+    ETWGPU_ASSIGN(Graph graph, Importer(*source, payload.size(), named_data, options).run());
     graph.identity = digestOf(payload);
     return graph;
   }

@@ -87,6 +87,12 @@ Status Generator::checkTokens(std::span<const int32_t> ids) const {
 // ---- one generation -------------------------------------------------------------------------------------------------
 
 Status Generator::checkOptions(const GenerateOptions& o) const {
+  if (o.draft_tokens < 0 || o.draft_tokens >= kVerifyRows || o.draft_ngram < 1) {
+    return Status(Code::invalid_argument,
+                  format("drafts of %lld tokens after %lld; they have up to %lld, after 1 or more",
+                         (long long)o.draft_tokens, (long long)o.draft_ngram, (long long)kVerifyRows - 1));
+  }
+  if (o.draft_tokens > 0 && !verifier_) return Status(Code::invalid_argument, "nothing to check drafts with was given");
   if (o.overflow == Overflow::stop) return {};
   const int64_t keep = std::max<int64_t>(o.keep, 1);
   if (o.sinks < 0 || o.keep < -1 || o.keep == 0 || o.sinks >= capacity_ / 2 || o.sinks + keep >= capacity_) {
@@ -122,6 +128,15 @@ Result<int64_t> Generator::begin(std::vector<int32_t> ids, GenerateOptions optio
   aborted_ = false;
   running_ = true;
   mask_.clear();
+  speculates_ =
+      options_.draft_tokens > 0 && options_.sampling.greedy() && !options_.log_probabilities && !options_.masked;
+  draft_length_ = 4;
+  pause_drafts_ = 0;
+  draft_pause_ = 1;
+  accepted_.clear();
+  next_accepted_ = 0;
+  restarts_ = false;
+  counts_ = {};
   const int64_t same = startPrompt(ids);
   limit_ = options_.overflow == Overflow::stop ? std::min(options_.max_tokens, full_) : options_.max_tokens;
   reason_ = limit_ > 0 ? FinishReason::none : FinishReason::length;
@@ -137,6 +152,7 @@ int64_t Generator::startPrompt(const std::vector<int32_t>& ids) {
   tokens_.resize(same);
   prompt_.assign(ids.begin() + ptrdiff_t(same), ids.end());
   prompt_due_ = true;
+  restarts_ = false;
   full_ = delivered_ + capacity_ - int64_t(ids.size()) + 1;
   const StepChoice choice{options_.sampling, options_.log_probabilities, options_.masked};
   pipelined_ = delegate_.maxSteps() > 0 && delegate_.setSampling(choice, ids).ok();
@@ -248,21 +264,36 @@ Task<Result<StepResult>> Generator::stepAndRead(std::span<const int32_t> ids, bo
 Status Generator::fillPipeline() {
   const int most = options_.masked ? 1 : std::min(depth_, delegate_.maxSteps());
   while (delegate_.stepsInFlight() < most && submitted_ < std::min(limit_, full_) && !aborted_) {
+    if (speculates_ && !after_prompt_ && draft()) return {};  // it is checked when nothing is in flight
     StepRequest request;
     request.mask = mask_;
-    if (all_positions_ && after_prompt_) {  // the prompt's token lies among those of the other positions
+    // the prompt's token may lie among those of the other positions
+    if (restarts_ || (all_positions_ && after_prompt_)) {
       if (delivered_ < submitted_) return {};
       request.ids = std::span(&last_, 1);
       request.start = position();
     }
     ETWGPU_TRY(delegate_.submitStep(request));
-    after_prompt_ = false;
+    after_prompt_ = restarts_ = false;
     ++submitted_;
   }
   return {};
 }
 
 Task<Result<StepResult>> Generator::nextToken() {
+  if (next_accepted_ < accepted_.size()) {
+    tokens_.push_back(last_);
+    co_return StepResult{accepted_[next_accepted_++]};
+  }
+  if (pause_drafts_ > 0) --pause_drafts_;
+  if (speculates_ && delegate_.stepsInFlight() == 0 && draft()) {
+    if (!pipelined_ && pause_) co_await pause_();
+    if (aborted_) co_return StepResult();
+    Task<Result<StepResult>> task = verifyDraft();
+    auto result = co_await task;
+    co_return result;
+  }
+  ++counts_.calls;
   if (!pipelined_) {
     if (pause_) co_await pause_();
     if (aborted_) co_return StepResult();
@@ -281,6 +312,75 @@ Task<Result<StepResult>> Generator::nextToken() {
   depth_ = now - delivered_at_ > kLongStep ? std::max(depth_ - 1, 2) : std::min(depth_ + 1, 4);
   delivered_at_ = now;
   co_return *result;
+}
+
+// ---- drafts
+// ----------------------------------------------------------------------------------------------------------
+
+/// Looks for what may come: what followed when the last tokens came before, the latest time. (Prompt lookup: A. Saxena,
+/// 2023.) Beyond the end of the text it goes on with itself, as a text that repeats does.
+bool Generator::draft() {
+  draft_.clear();
+  const int64_t most =
+      std::min({options_.draft_tokens, draft_length_, limit_ - delivered_ - 1, full_ - delivered_ - 1});
+  const int64_t size = position() + 1;  // with last_
+  if (most < 1 || pause_drafts_ > 0) return false;
+  const auto at = [&](int64_t i) { return i < size - 1 ? tokens_[size_t(i)] : last_; };
+  for (int64_t n = std::min(options_.draft_ngram, size - 1), least = std::min<int64_t>(n, 2); n >= least && n > 0;
+       --n) {
+    for (int64_t from = size - n - 1; from >= 0; --from) {
+      int64_t same = 0;
+      while (same < n && at(from + n - 1 - same) == at(size - 1 - same)) ++same;
+      if (same < n) continue;
+      for (int64_t i = from + n; int64_t(draft_.size()) < most; ++i)
+        draft_.push_back(i < size ? at(i) : draft_[size_t(i - size)]);
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Runs the last token and the draft: each position's choice is right as long as the draft before it was.
+Task<Result<StepResult>> Generator::verifyDraft() {
+  ids_.assign(1, last_);
+  ids_.insert(ids_.end(), draft_.begin(), draft_.end());
+  start_ = position();
+  const DelegateArg inputs[2] = {{{DType::i64, {1, int64_t(ids_.size())}, ids_.data(), {}, nullptr}, false, 0},
+                                 {{DType::i64, {1}, &start_, {}, nullptr}, false, 0}};
+  DelegateArg outputs[1];
+  outputs[0].tensor.dtype = DType::f32;
+  ExecuteOptions options;
+  options.argmax_output = 0;
+  options.ids = &chosen_;
+  if (profile_) profile_->clear();
+  options.profile = profile_;
+  if (Status s = co_await verifier_->execute(inputs, outputs, options); !s.ok()) co_return s;
+  if (chosen_.size() != ids_.size()) co_return Status(Code::internal, "not one token for each position");
+  size_t right = 0;
+  while (right < draft_.size() && chosen_[right] == draft_[right]) ++right;
+  accepted_.assign(chosen_.begin() + 1, chosen_.begin() + ptrdiff_t(right) + 1);
+  next_accepted_ = 0;
+  submitted_ += int64_t(right) + 1;
+  restarts_ = true;
+  ++counts_.calls;
+  counts_.proposed += int64_t(draft_.size());
+  counts_.accepted += int64_t(right);
+  learnDraft(right);
+  tokens_.push_back(last_);
+  delivered_at_ = std::chrono::steady_clock::now();
+  co_return StepResult{chosen_[0]};
+}
+
+/// Drafts that hold get longer. One that fails at once has cost about a token, and a GPU has emptied its queue for it.
+void Generator::learnDraft(size_t accepted) {
+  constexpr int64_t kLongestPause = 16;
+  if (accepted == 0) {
+    pause_drafts_ = draft_pause_;
+    draft_pause_ = std::min(2 * draft_pause_, kLongestPause);
+  } else {
+    draft_pause_ = 1;
+  }
+  draft_length_ = accepted == draft_.size() ? std::min(2 * draft_length_, kVerifyRows) : int64_t(accepted) + 1;
 }
 
 Task<Result<StepResult>> Generator::step(std::span<const int32_t> ids, bool want_token) {

@@ -38,6 +38,19 @@ struct GenerateOptions {
   /// With Overflow::sliding: how many of the first tokens stay (attention sinks), and how many of the last; -1: as many
   /// as fill half of the context together. Their sum is less than the context.
   int64_t sinks = 4, keep = -1;
+  /// Speculative decoding by prompt lookup: where the text's last tokens (`draft_ngram` of them, or fewer down to 2)
+  /// came before, up to `draft_tokens` of those that followed are drafted and checked in one call (setVerifier). The
+  /// tokens stay the model's own choice. Greedy generations without log probabilities and masks only; others ignore it.
+  /// 0: off.
+  int64_t draft_tokens = 0, draft_ngram = 3;
+};
+/// Most positions that a call checks: a draft and the token before it.
+inline constexpr int64_t kVerifyRows = 16;
+
+/// Of one generation.
+struct SpeculationCounts {
+  int64_t proposed = 0, accepted = 0;  // drafted tokens
+  int64_t calls = 0;                   // of the model, after the prompt
 };
 /// Why a generation has ended: a stop token, max_tokens or the end of the context, or abort().
 enum class FinishReason : uint8_t { none, stop, length, aborted };
@@ -76,6 +89,11 @@ class Generator {
   /// From anywhere, also while next() waits: no more tokens and no more chunks of the prompt are started.
   void abort() { aborted_ = true; }
   FinishReason finishReason() const { return reason_; }
+  /// What checks drafts: over the same states, of calls of kVerifyRows positions (Session::verifier). It must outlive
+  /// the generator.
+  void setVerifier(Delegate* verifier) { verifier_ = verifier; }
+  /// Of the generation under way or the last one.
+  const SpeculationCounts& speculation() const { return counts_; }
 
   /// Tokens in the cache. The token that next() gave last is not yet in it.
   int64_t position() const { return int64_t(tokens_.size()); }
@@ -93,6 +111,8 @@ class Generator {
   Task<Status> restore(DataSource& source);
 
   const std::vector<int32_t>& tokens() const { return tokens_; }
+  /// Between begin() and end().
+  bool running() const { return running_; }
   const ExecuteStats& lastStats() const { return delegate_.lastStats(); }
   /// From now on each step replaces `*times` by its own; null: off. It must outlive the generator or be taken back.
   void profileInto(std::vector<DispatchTime>* times) {
@@ -116,8 +136,12 @@ class Generator {
   Task<Result<StepResult>> stepAndRead(std::span<const int32_t> ids, bool choose);
   Status fillPipeline();
   Task<Result<StepResult>> nextToken();
+  bool draft();
+  Task<Result<StepResult>> verifyDraft();
+  void learnDraft(size_t accepted);
 
   Delegate& delegate_;
+  Delegate* verifier_ = nullptr;
   Sampler sampler_{SamplingOptions{}};
   std::vector<int32_t> tokens_;
   int64_t capacity_ = 0, max_step_ = 0, vocabulary_ = 0;
@@ -144,6 +168,17 @@ class Generator {
   // How many steps are worth being in flight: few where a step takes long, since a stop loses them.
   int depth_ = 4;
   std::chrono::steady_clock::time_point delivered_at_;
+
+  // drafts
+  bool speculates_ = false;
+  bool restarts_ = false;     // the steps in flight do not lead to what comes: the next one brings its token itself
+  int64_t draft_length_ = 4;  // that is worth trying, as far as the last ones tell
+  int64_t pause_drafts_ = 0;  // tokens to go without
+  int64_t draft_pause_ = 1;   // after the next draft that fails from its first token on
+  std::vector<int32_t> draft_;
+  std::vector<int32_t> accepted_;  // to be delivered; their rows are in the cache
+  size_t next_accepted_ = 0;
+  SpeculationCounts counts_;
 
   // buffers of a step, kept so that a token allocates nothing
   std::vector<int64_t> ids_;

@@ -17,27 +17,28 @@ class GpuBackend final : public Backend {
   }
 
   Result<std::unique_ptr<Delegate>> createDelegate(std::span<const uint8_t> payload, const NamedDataMap& data,
-                                                   bool alone) override {
+                                                   const DelegateOptions& how) override {
     const LoadOptions& options = store_->options();
-    ETWGPU_ASSIGN(Graph graph, loadGraph(payload, data, disabledPasses(options, alone)));
-    if (alone) store_->rings() = RingMark(graph);
+    ETWGPU_ASSIGN(Graph graph, loadGraph(payload, data, disabledPasses(options, how.alone), how.import));
+    if (how.alone && how.import.max_size == 0) store_->states()->rings = RingMark(graph);
     ETWGPU_ASSIGN(GpuPlan plan, planGraph(std::move(graph), store_->device().capabilities(), options));
     auto delegate = std::make_unique<GpuDelegate>(store_, std::move(plan));
     ETWGPU_TRY(delegate->prepare(data));
     return std::unique_ptr<Delegate>(std::move(delegate));
   }
 
-  Task<Status> resetStates() override {
+  StateSet& states() override { return *store_->states(); }
+  Task<Result<std::shared_ptr<StateSet>>> makeStates() override {
     Device& device = store_->device();
     ETWGPU_CO_TRY(device.status());
-    store_->rings().setWritten(0);
-    if (!store_->hasStates()) co_return Status();
-    const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device.handle(), nullptr));
-    store_->recordReset(encoder.get());
-    const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
-    const WGPUCommandBuffer list = commands.get();
-    wg::QueueSubmit(device.queue(), 1, &list);
-    co_return Status();
+    const auto pending = std::make_shared<Pending>();
+    device.openErrorScopes();
+    auto made = store_->makeStates();
+    device.closeErrorScopes(pending, "states of a sequence");
+    ETWGPU_CO_TRY(co_await Pending::wait(pending));
+    if (!made.ok()) co_return made.status();
+    ETWGPU_CO_TRY(co_await (*made)->reset());
+    co_return std::shared_ptr<StateSet>(std::move(*made));
   }
 
   MemoryReport memory() const override { return store_->report(); }

@@ -25,51 +25,57 @@ uint32_t paramWord(int64_t value) {
 
 }  // namespace
 
-GpuDelegate::GpuDelegate(std::shared_ptr<GpuStore> store, GpuPlan plan)
-    : store_(std::move(store)), plan_(std::move(plan)) {
-  store_->noteArenaWithoutReuse(plan_.memory.sum_of_values);
-}
-GpuDelegate::~GpuDelegate() { store_->forgetArenaWithoutReuse(plan_.memory.sum_of_values); }
-
 // ---- loading
 // ---------------------------------------------------------------------------------------------------------
 Status GpuDelegate::prepare(const NamedDataMap& data) {
   Device& device = store_->device();
   ETWGPU_TRY(device.status());
   device.openErrorScopes();
-  Status status = makeBuffers(data);
-  dispatches_.resize(plan_.dispatches.size());
-  // A quarter of the time in which a software adapter compiles a language model is the sampling's.
-  if (status.ok()) status = makeDispatches(!device.capabilities().narrow(), false);
-  if (status.ok()) status = findSlices();
+  Status status = makeSharedBuffers(data);
+  if (status.ok()) status = makeOwn();
   device.closeErrorScopes(pending_, "preparing the model");
   return status;
 }
 
-Status GpuDelegate::makeBuffers(const NamedDataMap& data) {
+Status GpuDelegate::makeOwn() {
+  ETWGPU_TRY(makeOwnBuffers());
+  dispatches_.resize(plan_.dispatches.size());
+  // A quarter of the time in which a software adapter compiles a language model is the sampling's.
+  ETWGPU_TRY(makeDispatches(!store_->device().capabilities().narrow(), false));
+  return findSlices();
+}
+
+uint64_t GpuDelegate::uploadBytes() const {
+  uint64_t bytes = plan_.input_bytes;
+  for (const PlannedDispatch& d : plan_.dispatches) bytes += d.spec.params.empty() ? 0 : kParamSlice;
+  return bytes;
+}
+
+/// Weights, states and arenas.
+Status GpuDelegate::makeSharedBuffers(const NamedDataMap& data) {
   const Graph& graph = plan_.graph;
-  uint64_t upload_bytes = plan_.input_bytes;
-  for (const PlannedDispatch& d : plan_.dispatches) upload_bytes += d.spec.params.empty() ? 0 : kParamSlice;
   ETWGPU_ASSIGN(uint64_t needed, store_->missingBytes(graph, plan_.constants, plan_.states));
   for (const uint64_t bytes : plan_.memory.arena_bytes) needed += bytes;
-  needed += upload_bytes + plan_.step_bytes;
-  const MemoryReport& used = store_->report();
-  const uint64_t total = needed + used.weights + used.state + used.arena + used.other;
-  if (total > store_->options().memory_cap) {
-    return Status(
-        Code::limit_exceeded,
-        format("the program needs %llu bytes, but the memory cap is %llu%s", (unsigned long long)total,
-               (unsigned long long)store_->options().memory_cap, describeLargest(graph, plan_.memory).c_str()));
-  }
+  needed += uploadBytes() + plan_.step_bytes;
+  ETWGPU_TRY(store_->checkCap(needed, describeLargest(graph, plan_.memory)));
   ETWGPU_TRY(store_->addConstants(graph, plan_.constants, data, reads_));
+  const size_t states_before = states_->entries.size();
   ETWGPU_TRY(store_->addStates(graph, plan_.states, data, reads_));
+  has_new_states_ = states_->entries.size() > states_before;
   for (size_t i = 0; i < plan_.memory.arena_bytes.size(); ++i) {
     ETWGPU_ASSIGN(GpuBuffer arena,
                   store_->allocate(plan_.memory.arena_bytes[i],
                                    WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst | WGPUBufferUsage_CopySrc,
                                    &MemoryReport::arena, format("arena %zu", i)));
-    arenas_.push_back(std::move(arena));
+    shared_->arenas.push_back(std::move(arena));
   }
+  return {};
+}
+
+/// Inputs, parameters, and what steps hand on.
+Status GpuDelegate::makeOwnBuffers() {
+  const uint64_t upload_bytes = uploadBytes();
+  ETWGPU_TRY(store_->checkCap(upload_bytes + plan_.step_bytes, ""));
   shadow_ = ShadowBuffer(size_t(upload_bytes));
   ETWGPU_ASSIGN(upload_, store_->allocate(upload_bytes,
                                           WGPUBufferUsage_Uniform | WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst |
@@ -112,13 +118,13 @@ Result<GpuSlice> GpuDelegate::sliceOf(ValueId id) const {
   if (value.kind == ValueKind::constant) {
     slice = store_->constant(graph, id);
   } else if (value.kind == ValueKind::state) {
-    slice.buffer = store_->state(value.name);
+    slice.buffer = states_->find(value.name);
   } else if (plan_.stepOffset(id) >= 0) {
     slice = {step_.get(), uint64_t(plan_.stepOffset(id))};
   } else if (plan_.input_offsets[size_t(id)] >= 0) {
     slice = {upload_.get(), uint64_t(plan_.input_offsets[size_t(id)])};
   } else if (const Placement& p = plan_.memory.placements[size_t(id)]; p.arena >= 0) {
-    slice = {arenas_[size_t(p.arena)].get(), p.offset};
+    slice = {shared_->arenas[size_t(p.arena)].get(), p.offset};
   }
   if (!slice.buffer) return Status(Code::internal, format("%s has no memory", value.name.c_str()));
   return slice;
@@ -200,13 +206,7 @@ Task<Status> GpuDelegate::finishLoading() {
   }
   for (const auto& conversion : reads_.conversions) ETWGPU_CO_TRY(upload(device, *conversion));
   reads_.conversions.clear();
-  if (store_->hasStates()) {
-    const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device.handle(), nullptr));
-    store_->recordReset(encoder.get());
-    const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
-    const WGPUCommandBuffer list = commands.get();
-    wg::QueueSubmit(device.queue(), 1, &list);
-  }
+  if (has_new_states_) ETWGPU_CO_TRY(co_await states_->reset());
   co_return device.takeError();
 }
 
@@ -232,7 +232,7 @@ Task<Status> GpuDelegate::execute(std::span<const DelegateArg> inputs, std::span
   stats_ = {};
   ETWGPU_CO_TRY(prepareCall(inputs, options.argmax_output));
   ETWGPU_CO_TRY(describeOutputs(outputs, options));
-  ETWGPU_CO_TRY(store_->rings().enter(inputs, values_));
+  ETWGPU_CO_TRY(states_->rings.enter(guard_, inputs, values_));
   ETWGPU_CO_TRY(uploadInputs(inputs));
   if (profiling_) ETWGPU_CO_TRY(prepareProfiling());
   submit();

@@ -16,8 +16,8 @@ namespace etwgpu {
 
 class GpuDelegate final : public Delegate {
  public:
-  GpuDelegate(std::shared_ptr<GpuStore> store, GpuPlan plan);
-  ~GpuDelegate() override;
+  GpuDelegate(std::shared_ptr<GpuStore> store, GpuPlan plan)
+      : GpuDelegate(store, std::make_shared<Shared>(store, std::move(plan)), store->states()) {}
   /// Makes every buffer and bind group and starts the pipelines; finishLoading() waits for what was started. On
   /// software adapters what draws tokens is made by the first setSampling() that wants it.
   Status prepare(const NamedDataMap& data);
@@ -33,11 +33,12 @@ class GpuDelegate final : public Delegate {
   Status submitStep(const StepRequest& request) override;
   Task<Result<StepResult>> readStep() override;
   int stepsInFlight() const override { return ring_.inFlight(); }
-  RingMark* rings() override { return store_->rings().present() ? &store_->rings() : nullptr; }
+  RingMark* rings() override { return states_->rings.present() ? &states_->rings : nullptr; }
   std::vector<StateLayout> states() const override;
   Task<Status> readStates(std::span<const StateRange> ranges, std::span<uint8_t> to) override;
   Task<Status> writeStates(std::span<const StateRange> ranges, std::span<const uint8_t> from) override;
   void setAdapterScales(std::span<const float> scales) override;
+  Result<std::unique_ptr<Delegate>> withStates(std::shared_ptr<StateSet> states) override;
   const ExecuteStats& lastStats() const override { return stats_; }
   void setProfiling(bool on) override { profiling_ = on && store_->device().hasTimestamps(); }
   std::vector<DispatchTime> lastProfile() const override { return profile_; }
@@ -46,6 +47,16 @@ class GpuDelegate final : public Delegate {
  private:
   /// What a call runs besides the graph: -1 nothing, the argmax of this output, or kSampleMode with its filters.
   static constexpr int kSampleMode = 1 << 16;
+  /// What delegates over different states share. The arenas hold nothing from one submit to the next.
+  struct Shared {
+    Shared(std::shared_ptr<GpuStore> in, GpuPlan made) : store(std::move(in)), plan(std::move(made)) {
+      store->noteArenaWithoutReuse(plan.memory.sum_of_values);
+    }
+    ~Shared() { store->forgetArenaWithoutReuse(plan.memory.sum_of_values); }
+    std::shared_ptr<GpuStore> store;
+    GpuPlan plan;
+    std::vector<GpuBuffer> arenas;
+  };
   struct Dispatch {
     std::shared_ptr<Pipeline> pipeline;
     BindGroupHandle bind_group;
@@ -68,8 +79,17 @@ class GpuDelegate final : public Delegate {
     int64_t count;
   };
 
+  GpuDelegate(std::shared_ptr<GpuStore> store, std::shared_ptr<Shared> shared, std::shared_ptr<GpuStates> states)
+      : store_(std::move(store)),
+        shared_(std::move(shared)),
+        plan_(shared_->plan),
+        states_(std::move(states)),
+        guard_(plan_.graph) {}
   Result<GpuSlice> sliceOf(ValueId value) const;
-  Status makeBuffers(const NamedDataMap& data);
+  uint64_t uploadBytes() const;
+  Status makeSharedBuffers(const NamedDataMap& data);
+  Status makeOwnBuffers();
+  Status makeOwn();
   Status findSlices();
   Status makeDispatches(bool sampling, bool at_once);
   Result<Dispatch> makeDispatch(const PlannedDispatch& planned, uint64_t params_at, bool at_once);
@@ -97,8 +117,11 @@ class GpuDelegate final : public Delegate {
   Task<Status> readProfile();
 
   std::shared_ptr<GpuStore> store_;
-  GpuPlan plan_;
-  std::vector<GpuBuffer> arenas_;
+  std::shared_ptr<Shared> shared_;
+  const GpuPlan& plan_;
+  std::shared_ptr<GpuStates> states_;
+  const RingMark guard_;         // how this graph's calls are checked
+  bool has_new_states_ = false;  // made for this delegate: finishLoading() gives them their values
   GpuBuffer upload_, step_, staging_, query_buffer_, query_staging_;
   ShadowBuffer shadow_;  // of upload_: the small inputs, then 256 bytes of parameters a dispatch
   std::vector<ParamSlot> params_;

@@ -1,4 +1,4 @@
-// The states of a GpuDelegate from and to the host, in parts.
+// The states of a GpuDelegate: from and to the host, in parts, and the delegate once more over others.
 #include "runtime/webgpu/gpu_delegate.h"
 
 namespace etwgpu {
@@ -31,10 +31,22 @@ std::vector<StateLayout> GpuDelegate::states() const {
   return out;
 }
 
+Result<std::unique_ptr<Delegate>> GpuDelegate::withStates(std::shared_ptr<StateSet> states) {
+  Device& device = store_->device();
+  ETWGPU_TRY(device.status());
+  std::unique_ptr<GpuDelegate> made(
+      new GpuDelegate(store_, shared_, std::static_pointer_cast<GpuStates>(std::move(states))));
+  device.openErrorScopes();
+  const Status status = made->makeOwn();
+  device.closeErrorScopes(made->pending_, "preparing a sequence");
+  ETWGPU_TRY(status);
+  return std::unique_ptr<Delegate>(std::move(made));
+}
+
 Result<WGPUBuffer> GpuDelegate::stateBuffer(const StateRange& range) const {
   if (stepsInFlight() > 0) return Status(Code::invalid_argument, "steps are in flight");
   const ValueId id = range.state < plan_.states.size() ? plan_.states[range.state] : kNoValue;
-  const WGPUBuffer buffer = id == kNoValue ? nullptr : store_->state(plan_.graph.value(id).name);
+  const WGPUBuffer buffer = id == kNoValue ? nullptr : states_->find(plan_.graph.value(id).name);
   if (!buffer) return Status(Code::internal, format("no state %zu", range.state));
   return buffer;
 }

@@ -67,8 +67,8 @@ Status GpuDelegate::uploadMask(const StepRequest& request) {
 }
 
 Status GpuDelegate::enterRings(const StepRequest& request) {
-  if (request.ids.empty()) return store_->rings().enter(profile_position_ + last_step_tokens_, 1);
-  return store_->rings().enter(request.start, int64_t(request.ids.size()));
+  if (request.ids.empty()) return states_->rings.enter(profile_position_ + last_step_tokens_, 1);
+  return states_->rings.enter(request.start, int64_t(request.ids.size()));
 }
 
 Status GpuDelegate::prepareStep(const StepRequest& request) {

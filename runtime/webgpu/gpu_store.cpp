@@ -8,6 +8,8 @@
 namespace etwgpu {
 namespace {
 
+constexpr auto kStateUsage = WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst | WGPUBufferUsage_CopySrc;
+
 uint64_t aligned(uint64_t bytes) {
   return std::max<uint64_t>((bytes + kGpuAlignment - 1) / kGpuAlignment, 1) * kGpuAlignment;
 }
@@ -63,8 +65,48 @@ void GpuBuffer::free() {
   handle_.reset();
 }
 
+// ---- GpuStates
+// -------------------------------------------------------------------------------------------------------
+WGPUBuffer GpuStates::find(const std::string& name) const {
+  const auto it = entries.find(name);
+  return it == entries.end() ? nullptr : it->second.buffer.get();
+}
+
+uint64_t GpuStates::bytes() const {
+  uint64_t sum = 0;
+  for (const auto& [name, state] : entries) sum += state.buffer.size();
+  return sum;
+}
+
+Task<Status> GpuStates::reset() {
+  ETWGPU_CO_TRY(device_.status());
+  rings.setWritten(0);
+  if (entries.empty()) co_return Status();
+  const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device_.handle(), nullptr));
+  for (const auto& [name, state] : entries) {
+    const WGPUBuffer to = state.buffer.get();
+    if (state.initial) {
+      wg::CommandEncoderCopyBufferToBuffer(encoder.get(), state.initial->get(), 0, to, 0, state.buffer.size());
+    } else {
+      wg::CommandEncoderClearBuffer(encoder.get(), to, 0, state.buffer.size());
+    }
+  }
+  const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
+  const WGPUCommandBuffer list = commands.get();
+  wg::QueueSubmit(device_.queue(), 1, &list);
+  co_return Status();
+}
+
 // ---- GpuStore
 // --------------------------------------------------------------------------------------------------------
+Status GpuStore::checkCap(uint64_t needed, const std::string& hint) const {
+  const uint64_t total = needed + report_->weights + report_->state + report_->arena + report_->other;
+  if (total <= options_.memory_cap) return {};
+  return Status(Code::limit_exceeded,
+                format("the program needs %llu bytes, but the memory cap is %llu%s", (unsigned long long)total,
+                       (unsigned long long)options_.memory_cap, hint.c_str()));
+}
+
 Result<GpuBuffer> GpuStore::allocate(uint64_t size, WGPUBufferUsage usage, uint64_t MemoryReport::*kind,
                                      const std::string& label) {
   size = aligned(size);
@@ -104,7 +146,7 @@ Result<uint64_t> GpuStore::missingBytes(const Graph& graph, std::span<const Valu
     if (!constants_.contains(key) && seen.insert(std::move(key)).second) ETWGPU_TRY(add(id));
   }
   for (const ValueId id : states) {
-    if (!states_.contains(graph.value(id).name)) ETWGPU_TRY(add(id));
+    if (!states_->find(graph.value(id).name)) ETWGPU_TRY(add(id));
   }
   return sum;
 }
@@ -151,22 +193,38 @@ Status GpuStore::addStates(const Graph& graph, std::span<const ValueId> ids, con
   for (const ValueId id : ids) {
     const Value& value = graph.value(id);
     const uint64_t bytes = gpuBytes(graph, id, options_.precision);
-    if (const auto it = states_.find(value.name); it != states_.end()) {
+    auto& states = states_->entries;
+    if (const auto it = states.find(value.name); it != states.end()) {
       if (it->second.dtype == value.dtype && it->second.bytes == bytes) continue;
       return Status(Code::invalid_program, "two methods disagree about the state " + value.name);
     }
-    const auto usage = WGPUBufferUsage_Storage | WGPUBufferUsage_CopyDst | WGPUBufferUsage_CopySrc;
-    State state;
-    state.dtype = value.dtype;
-    state.bytes = bytes;
-    ETWGPU_ASSIGN(state.buffer, allocate(bytes, usage, &MemoryReport::state, "state " + value.name));
+    GpuStates::State state{{}, nullptr, value.dtype, bytes};
+    ETWGPU_ASSIGN(state.buffer, allocateState(value.name, bytes));
     if (!value.pieces.empty() || !value.literal.empty()) {
-      ETWGPU_ASSIGN(state.initial, allocate(bytes, usage, &MemoryReport::other, value.name + " (initial)"));
-      ETWGPU_TRY(fill(graph, id, {state.initial.get(), 0}, data, reads));
+      ETWGPU_ASSIGN(GpuBuffer initial, allocate(bytes, kStateUsage, &MemoryReport::other, value.name + " (initial)"));
+      state.initial = std::make_shared<GpuBuffer>(std::move(initial));
+      ETWGPU_TRY(fill(graph, id, {state.initial->get(), 0}, data, reads));
     }
-    states_.emplace(value.name, std::move(state));
+    states.emplace(value.name, std::move(state));
   }
   return {};
+}
+
+Result<GpuBuffer> GpuStore::allocateState(const std::string& name, uint64_t bytes) {
+  return allocate(bytes, kStateUsage, &MemoryReport::state, "state " + name);
+}
+
+Result<std::shared_ptr<GpuStates>> GpuStore::makeStates() {
+  ETWGPU_TRY(checkCap(states_->bytes(), " (another sequence's states)"));
+  auto made = std::make_shared<GpuStates>(device_);
+  made->rings = states_->rings;
+  made->rings.setWritten(0);
+  for (const auto& [name, state] : states_->entries) {
+    GpuStates::State copy{{}, state.initial, state.dtype, state.bytes};
+    ETWGPU_ASSIGN(copy.buffer, allocateState(name, state.bytes));
+    made->entries.emplace(name, std::move(copy));
+  }
+  return made;
 }
 
 Status GpuStore::fill(const Graph& graph, ValueId id, GpuSlice target, const NamedDataMap& data, PendingReads& reads) {
@@ -242,21 +300,6 @@ Status GpuStore::read(const std::vector<ConstantPiece>& pieces, const Value& val
 GpuSlice GpuStore::constant(const Graph& graph, ValueId id) const {
   const auto it = constants_.find(constantKey(graph.value(id)));
   return it == constants_.end() ? GpuSlice{} : it->second;
-}
-
-WGPUBuffer GpuStore::state(const std::string& name) const {
-  const auto it = states_.find(name);
-  return it == states_.end() ? nullptr : it->second.buffer.get();
-}
-
-void GpuStore::recordReset(WGPUCommandEncoder encoder) const {
-  for (const auto& [name, state] : states_) {
-    if (state.initial) {
-      wg::CommandEncoderCopyBufferToBuffer(encoder, state.initial.get(), 0, state.buffer.get(), 0, state.buffer.size());
-    } else {
-      wg::CommandEncoderClearBuffer(encoder, state.buffer.get(), 0, state.buffer.size());
-    }
-  }
 }
 
 Status upload(Device& device, const HostRead& read) {

@@ -56,6 +56,27 @@ struct PendingReads {
   std::vector<std::unique_ptr<HostRead>> conversions;
 };
 
+class GpuStates final : public StateSet {
+ public:
+  struct State {
+    GpuBuffer buffer;
+    std::shared_ptr<GpuBuffer> initial;  // null: zeros
+    DType dtype;
+    uint64_t bytes;
+  };
+  /// The device must outlive it.
+  explicit GpuStates(Device& device) : device_(device) {}
+
+  std::map<std::string, State> entries;
+  RingMark rings;
+  WGPUBuffer find(const std::string& name) const;
+  Task<Status> reset() override;
+  uint64_t bytes() const override;
+
+ private:
+  Device& device_;
+};
+
 class GpuStore {
  public:
   GpuStore(Device& device, const LoadOptions& options) : device_(device), options_(options) {}
@@ -67,6 +88,8 @@ class GpuStore {
   void noteArenaWithoutReuse(uint64_t bytes) { report_->arena_without_reuse += bytes; }
   void forgetArenaWithoutReuse(uint64_t bytes) { report_->arena_without_reuse -= bytes; }
 
+  /// limit_exceeded where `needed` bytes more exceed the memory cap; `hint` ends the message.
+  Status checkCap(uint64_t needed, const std::string& hint) const;
   /// `size` is rounded up to 256. limit_exceeded, out_of_memory: name `label`.
   Result<GpuBuffer> allocate(uint64_t size, WGPUBufferUsage usage, uint64_t MemoryReport::*kind,
                              const std::string& label);
@@ -79,18 +102,12 @@ class GpuStore {
   Status addStates(const Graph& graph, std::span<const ValueId> states, const NamedDataMap& data, PendingReads& reads);
 
   GpuSlice constant(const Graph& graph, ValueId id) const;
-  WGPUBuffer state(const std::string& name) const;
-  /// Records the initial values of all states: zeros, or a copy of what was read.
-  void recordReset(WGPUCommandEncoder encoder) const;
-  bool hasStates() const { return !states_.empty(); }
-  RingMark& rings() { return rings_; }
+  const std::shared_ptr<GpuStates>& states() const { return states_; }
+  /// Buffers of the same kind once more, with any contents.
+  Result<std::shared_ptr<GpuStates>> makeStates();
 
  private:
-  struct State {
-    GpuBuffer buffer, initial;
-    DType dtype;
-    uint64_t bytes;
-  };
+  Result<GpuBuffer> allocateState(const std::string& name, uint64_t bytes);
   Status read(const std::vector<ConstantPiece>& pieces, const Value& value, bool constant, int64_t count,
               GpuSlice target, const NamedDataMap& data, PendingReads& reads);
   Status fill(const Graph& graph, ValueId id, GpuSlice target, const NamedDataMap& data, PendingReads& reads);
@@ -100,8 +117,7 @@ class GpuStore {
   std::shared_ptr<MemoryReport> report_ = std::make_shared<MemoryReport>();
   std::vector<GpuBuffer> constant_buffers_;
   std::map<std::string, GpuSlice> constants_;  // by what they consist of
-  std::map<std::string, State> states_;
-  RingMark rings_;
+  std::shared_ptr<GpuStates> states_ = std::make_shared<GpuStates>(device_);
 };
 
 /// Converts and uploads.

@@ -86,6 +86,12 @@ window.harness = {
       return text;
     }),
 
+  newSequence: ({ key, as }) =>
+    attempt(async () => {
+      sessions[as] = await sessions[key].newSequence();
+      return sessions[as].stateBytes;
+    }),
+
   /** Keeps it here, and in a file of the private file system. */
   saveState: ({ key }) =>
     attempt(async () => {

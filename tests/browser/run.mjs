@@ -172,6 +172,62 @@ async function conversations(s, label, expected) {
   });
 }
 
+/** Two conversations on the model, whose calls are all made at once. `counted`: the worker is instrumented. */
+async function sequences(s, label, expected, counted) {
+  const [first, second] = expected.generate;
+  await test(`${label}: two sequences on one model answer as each alone`, async () => {
+    const memory = () => s.call('memory', { key: 'llm' }).then(unwrap);
+    const before = await memory();
+    const bytes = unwrap(await s.call('newSequence', { key: 'llm', as: 'other' }));
+    const beside = await memory();
+    assert(bytes === before.state && beside.state === 2 * bytes, `${before.state} bytes of states, then ${bytes} more`);
+    assert(beside.weights === before.weights && beside.arena === before.arena, JSON.stringify(beside));
+    const generate = (key, prompt, maxTokens) =>
+      s.call('generate', { key, prompt: { tokenIds: prompt }, options: { maxTokens } }).then(unwrap);
+    const both = (done, count) =>
+      Promise.all([
+        generate('llm', [...first.promptIds, ...first.ids.slice(0, done)], count),
+        generate('other', [...second.promptIds, ...second.ids.slice(0, done)], count),
+      ]);
+    const rounds = [await both(0, 2)];
+    const created = async () => {
+      const { counts } = await askInstrument(s.page);
+      return counts.buffers + counts.bindGroups + counts.pipelines;
+    };
+    const made = counted && (await created());
+    rounds.push(await both(2, 2), await both(4, 2));
+    if (counted) assert((await created()) === made, `${(await created()) - made} objects were created`);
+    for (const [k, item] of [first, second].entries()) {
+      const ids = rounds.flatMap((round) => round[k].tokenIds);
+      assert(JSON.stringify(ids) === JSON.stringify(item.ids.slice(0, 6)), `${ids}, alone ${item.ids.slice(0, 6)}`);
+      const { promptTokens, reusedTokens } = rounds[2][k].timings;
+      assert(reusedTokens === promptTokens - 1, `${reusedTokens} of ${promptTokens} tokens were found`);
+    }
+    unwrap(await s.call('dispose', { key: 'other' }));
+    const after = await memory();
+    assert(after.state === before.state, `${after.state} bytes of states are left`);
+    const gone = await s.call('generate', { key: 'other', prompt: 'a' });
+    assert(gone.error?.class === 'DisposedError', JSON.stringify(gone));
+    return `${(bytes / 1e6).toFixed(1)} MB`;
+  });
+}
+
+/** On a text that repeats. */
+async function drafts(s, label) {
+  await test(`${label}: drafts change no token, and save calls of the model`, async () => {
+    const prompt = 'The quick brown fox jumps over the lazy dog. '.repeat(4);
+    const generate = (speculation) =>
+      s.call('generate', { key: 'llm', prompt, options: { maxTokens: 10, speculation } }).then(unwrap);
+    const [plain, drafted] = [await generate(false), await generate({ tokens: 8 })];
+    assert(JSON.stringify(drafted.tokenIds) === JSON.stringify(plain.tokenIds), `${drafted.tokenIds}`);
+    const { proposed, accepted, calls } = drafted.speculation;
+    assert(accepted > 0 && accepted <= proposed, `${accepted} of ${proposed} drafted tokens`);
+    assert(calls + accepted >= drafted.tokenIds.length - 1 && calls < plain.tokenIds.length - 1, `${calls} calls`);
+    assert(plain.speculation === undefined, 'counts without drafts');
+    return `${calls} calls for ${plain.tokenIds.length - 1} tokens, ${accepted} of ${proposed} accepted`;
+  });
+}
+
 async function savedStates(s, label, expected) {
   const [item] = expected.generate;
   await test(`${label}: a saved state goes on as the session did, out of a Blob and out of a file`, async () => {
@@ -454,6 +510,8 @@ async function main() {
       await generates(s, label, expected, { ...load, grammarUrl: '/xgrammar/index.js' }, on('wasm', 1));
       if (FULL || tier === 'relaxed') {
         await conversations(s, label, expected);
+        await sequences(s, label, expected);
+        await drafts(s, label);
         await savedStates(s, label, expected);
         await grammars(s, label);
       }
@@ -470,6 +528,8 @@ async function main() {
     const webgpu = 'firefox webgpu';
     await generates(s, webgpu, expected, { device: 'webgpu', grammarUrl: '/xgrammar/index.js' }, on('webgpu'));
     await tokenCosts(s, webgpu, layers);
+    await sequences(s, webgpu, expected, true);
+    if (FULL) await drafts(s, webgpu);
     await conversations(s, webgpu, expected);
     if (FULL) await savedStates(s, webgpu, expected);
     if (FULL) await grammars(s, webgpu);

@@ -108,7 +108,7 @@ TEST(CpuDelegate, DecoderIsTheSameWithAndWithoutPassesInPlaceAndRead) {
         for (size_t i = 0; i < first.size(); ++i) ASSERT_NEAR(logits[i], first[i], 1e-4) << disabled << " " << threads;
         // State remains: without a reset the later positions differ only by what was written, with one all is as at
         // first.
-        ASSERT_TRUE(finish(l.backend->resetStates()).ok());
+        ASSERT_TRUE(finish(l.backend->states().reset()).ok());
         EXPECT_EQ(generate(l), logits);
       }
 }

@@ -9,7 +9,10 @@
 namespace etwgpu::testing {
 namespace {
 
-/// After token t at position p comes (t + p) % 31. Steps end when the test says so.
+/// 0: after token t at position p comes (t + p) % 31; else (t + 1) % period.
+int period = 0;
+
+/// Steps end when the test says so.
 class FakeDelegate final : public Delegate {
  public:
   explicit FakeDelegate(int depth, bool all_positions = false) : depth_(depth) {
@@ -27,7 +30,9 @@ class FakeDelegate final : public Delegate {
     const int64_t* ids = inputs[0].tensor.as<const int64_t>();
     const int64_t n = inputs[0].tensor.sizes[1];
     calls.push_back({std::vector<int32_t>(ids, ids + n), *inputs[1].tensor.as<const int64_t>(), true});
-    options.ids->assign(1, next(int32_t(ids[n - 1]), calls.back().start + n - 1));
+    options.ids->clear();
+    for (int64_t i = every_row ? 0 : n - 1; i < n; ++i)
+      options.ids->push_back(next(int32_t(ids[i]), calls.back().start + i));
     co_return Status();
   }
   const ExecuteStats& lastStats() const override { return stats_; }
@@ -63,7 +68,9 @@ class FakeDelegate final : public Delegate {
   }
   void release() { std::exchange(waiting_, nullptr)->resolve(0); }
 
-  static int32_t next(int32_t token, int64_t position) { return int32_t((token + position) % 31); }
+  static int32_t next(int32_t token, int64_t position) {
+    return period ? (token + 1) % period : int32_t((token + position) % 31);
+  }
 
   struct Call {
     std::vector<int32_t> ids;
@@ -72,7 +79,7 @@ class FakeDelegate final : public Delegate {
   };
   std::vector<Call> calls;
   int most_in_flight = 0, fail_after = 1000;
-  bool hold = false;
+  bool hold = false, every_row = false;
 
  private:
   GraphBuilder b_;
@@ -255,6 +262,67 @@ TEST(Generator, SlidesOverTheEndOfTheContext) {
         EXPECT_EQ(g->begin(prompt, options).status().code(), Code::invalid_argument) << sinks << " " << keep;
       }
     }
+  }
+}
+
+/// Drafts that mostly fail (n-grams of one token), and a text that repeats.
+TEST(Generator, DraftsChangeNoToken) {
+  const std::vector<int32_t> prompt{0, 1, 2, 3, 4, 0, 1};
+  for (const int repeats : {0, 5}) {
+    period = repeats;
+    for (const int depth : {0, 1, 4}) {
+      for (const bool all : {false, true}) {
+        for (const int64_t tokens : {1, 5, 15}) {
+          FakeDelegate d(depth, all), verifier(0);
+          verifier.every_row = true;
+          const auto g = make(d);
+          g->setVerifier(&verifier);
+          GenerateOptions options{.max_tokens = 24};
+          options.draft_tokens = tokens;
+          options.draft_ngram = 1;
+          EXPECT_EQ(generate(*g, prompt, options), expected(prompt, 24)) << repeats << depth << all << tokens;
+          EXPECT_EQ(g->finishReason(), FinishReason::length);
+          EXPECT_EQ(g->position(), 7 + 23);
+          const SpeculationCounts& counts = g->speculation();
+          EXPECT_EQ(counts.calls + counts.accepted, 23);
+          EXPECT_GT(counts.proposed, 0);
+          for (const auto& call : verifier.calls) {
+            EXPECT_GE(call.ids.size(), 2u);
+            EXPECT_LE(int64_t(call.ids.size()), tokens + 1);
+            EXPECT_LE(call.start + int64_t(call.ids.size()), 32);
+          }
+          if (repeats) {
+            EXPECT_EQ(counts.accepted, counts.proposed);
+            EXPECT_LE(counts.calls, tokens == 1 ? 15 : tokens == 5 ? 8 : 7);
+          } else {
+            EXPECT_LT(counts.calls, 24);
+          }
+          // to the end of the context, and what comes after a stop within a draft
+          options.max_tokens = INT64_MAX;
+          EXPECT_EQ(generate(*g, prompt, options), expected(prompt, 32 - 7 + 1));
+          const auto text = expected(prompt, 20);
+          ASSERT_TRUE(g->begin(prompt, options).ok());
+          for (int i = 0; i < 6; ++i) EXPECT_EQ((*finish(g->next()))->id, text[size_t(i)]);
+          EXPECT_TRUE(finish(g->end()).ok());
+          EXPECT_EQ(g->position(), 7 + 5);
+        }
+      }
+    }
+  }
+  period = 0;
+}
+
+TEST(Generator, DraftsThatCannotBeChecked) {
+  FakeDelegate d(4), verifier(0);
+  const auto g = make(d);
+  GenerateOptions options;
+  options.draft_tokens = 4;
+  EXPECT_EQ(g->begin({1}, options).status().code(), Code::invalid_argument);
+  g->setVerifier(&verifier);
+  for (const auto& [tokens, ngram] : {std::pair<int64_t, int64_t>{16, 3}, {-1, 3}, {4, 0}}) {
+    options.draft_tokens = tokens;
+    options.draft_ngram = ngram;
+    EXPECT_EQ(g->begin({1}, options).status().code(), Code::invalid_argument) << tokens;
   }
 }
 

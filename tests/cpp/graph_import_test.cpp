@@ -162,6 +162,47 @@ TEST(Import, RefusesForeignBytes) {
   EXPECT_EQ(importGraph(other, BuilderSizes(b)).status().code(), Code::invalid_program);
 }
 
+// What it computes then is what drafts are checked by: tests/program/test_speculation.py.
+TEST(Import, LogitsOfAllPositions) {
+  const GraphBuilder b = testing::decoder(1);
+  const auto all = [&](const GraphBuilder& from) {
+    return importGraph(serialize(from.graph), BuilderSizes(from), {.max_size = 3, .all_rows = true});
+  };
+  auto g = all(b);
+  ASSERT_TRUE(g.ok()) << g.status().message();
+  EXPECT_EQ(g->exprs.symbolBounds(0), (Bounds{1, 3}));
+  const Value& logits = g->value(g->outputs[0].value);
+  EXPECT_EQ(logits.dims, (std::vector<ExprId>{g->exprs.symbol(0), b.graph.value(b.graph.outputs[0].value).dims[1]}));
+  EXPECT_EQ(g->nodes.size(), b.graph.nodes.size());
+  ASSERT_TRUE(runPasses(*g).ok());
+  EXPECT_TRUE(verify(*g).ok());
+
+  const auto refused = [&](const GraphBuilder& from, const char* words) {
+    const auto status = all(from).status();
+    EXPECT_EQ(status.code(), Code::unsupported_operator);
+    EXPECT_NE(status.message().find(words), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("--logits all"), std::string::npos);
+  };
+  const auto node = [](GraphBuilder& from, ValueId output) {
+    return std::find_if(from.graph.nodes.begin(), from.graph.nodes.end(),
+                        [&](const Node& n) { return n.outputs[0] == output; });
+  };
+  GraphBuilder other = b;
+  other.graph.outputs.push_back(other.graph.outputs[0]);
+  refused(other, "other outputs");
+  other = b;
+  const ValueId row = std::get<ValueId>(node(other, other.graph.outputs[0].value)->args[0]);
+  node(other, row)->op = "aten.softmax.int";
+  refused(other, "aten.softmax.int");
+  other = b;
+  const ValueId last = std::get<ValueId>(node(other, row)->args[0]);
+  node(other, last)->args[2] = other.i(0);  // the first position
+  refused(other, "does not select the last position");
+  other = b;
+  other.binary("add", last, last, "twice", {1, 16});
+  refused(other, "is used elsewhere");
+}
+
 // Whatever a damaged payload still means, passes and planning neither crash nor leave an illegal graph.
 TEST(Import, MutatedPayloadsAreRefusedOrValid) {
   const GraphBuilder b = testing::decoder(1, 5);

@@ -50,7 +50,7 @@ Result<std::vector<float>> runOnCpu(const GraphBuilder& b, const std::vector<Cal
   options.activations = Activations::exact;
   const auto backend = makeCpuBackend(options);
   const std::vector<uint8_t> payload = testing::serialize(b.graph);
-  ETWGPU_ASSIGN(auto delegate, backend->createDelegate(payload, data, true));
+  ETWGPU_ASSIGN(auto delegate, backend->createDelegate(payload, data, {.alone = true}));
   for (auto& [source, request] : delegate->takeReads()) {
     std::memcpy(request.host, source->data() + request.offset, request.size);
   }

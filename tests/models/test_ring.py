@@ -216,6 +216,30 @@ def test_sliding_with_rings(folder, device, options):
         assert len(ids) == 80
 
 
+@pytest.mark.parametrize(("device", "options"), MOSTLY_CPU)
+def test_sequences_and_drafts_with_rings(folder, device, options):
+    """Each sequence has rings of its own, and what checks drafts of 16 writes into those of longer calls."""
+    prompts = [IDS[:20] * 8, IDS[:170]]
+    with TextGenerator(folder, device, disable_passes="ring_cache", **options) as whole:
+        whole.end_ids = frozenset()
+        expected = [whole.generate(prompt, max_tokens=100).ids for prompt in prompts]
+    with TextGenerator(folder, device, **options) as model:
+        model.end_ids = frozenset()
+        places = [model, model.new_sequence()]
+        assert places[1].state_bytes == model.state_bytes
+        for speculation in (0, 15):
+            streams = [
+                place.stream(prompt, max_tokens=100, speculation=speculation)
+                for place, prompt in zip(places, prompts, strict=True)
+            ]
+            together = [[t.id for t in tokens] for tokens in zip(*zip(*streams, strict=True), strict=True)]
+            assert together == expected
+            for place in places:
+                place.reset()
+        drafted = model.generate(prompts[0], max_tokens=100, speculation=15)
+        assert drafted.ids == expected[0] and drafted.accepted_tokens > 20
+
+
 def test_exports_bound_their_calls_where_windows_gain_by_it():
     gemma3_1b = [0 if i % 6 == 5 else 512 for i in range(26)]
     bound = call_bound(gemma3_1b, 32768)

@@ -1,4 +1,5 @@
 export { ExecuTorchRuntime } from './runtime.js';
+export { Sequence } from './sequence.js';
 export { Session, type RunOptions } from './session.js';
 export { type ImageInput, type ImageSource, type Input } from './image.js';
 export type { CachedModelInfo, CacheUsage } from './cache.js';
@@ -28,6 +29,7 @@ export type {
   Prompt,
   ResponseFormat,
   SessionInfo,
+  SpeculationCounts,
   TuningInfo,
   WasmTier,
 } from './types.js';

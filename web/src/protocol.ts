@@ -63,15 +63,18 @@ export type PlainGenerateOptions = Omit<GenerateOptions, 'signal' | 'onToken'>;
 export interface Calls {
   load: { params: LoadRequest; result: SessionInfo; event: Progress };
   run: { params: { method: string; inputs: Input[] }; result: Value[]; event: never };
+  /** Another conversation: the calls below take its number, 0 is the session's own. */
+  newSequence: { params: Record<string, never>; result: { sequence: number; stateBytes: number }; event: never };
+  disposeSequence: { params: { sequence: number }; result: null; event: never };
   generate: {
-    params: { prompt: Prompt; options: PlainGenerateOptions };
+    params: { sequence: number; prompt: Prompt; options: PlainGenerateOptions };
     result: GenerateResult;
     event: GeneratedToken;
   };
   tokenize: { params: { prompt: Prompt }; result: number[]; event: never };
-  saveState: { params: Record<string, never>; result: Blob; event: never };
-  restoreState: { params: { saved: Blob }; result: null; event: never };
-  reset: { params: Record<string, never>; result: null; event: never };
+  saveState: { params: { sequence: number }; result: Blob; event: never };
+  restoreState: { params: { sequence: number; saved: Blob }; result: null; event: never };
+  reset: { params: { sequence: number }; result: null; event: never };
   adapterScale: { params: { name: string; scale: number }; result: null; event: never };
   memory: { params: Record<string, never>; result: MemoryReport; event: never };
   inspect: { params: Record<string, never>; result: unknown; event: never };

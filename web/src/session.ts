@@ -2,12 +2,10 @@
 // The page's view of a loaded model. The model itself lives in the worker behind the channel.
 import type { Channel } from './channel.js';
 import { makeError } from './errors.js';
-import { Generation } from './generation.js';
 import { crossing, type Input } from './image.js';
-import type { PlainGenerateOptions } from './protocol.js';
-import { Chat, type ChatOptions } from './tasks/chat.js';
+import { Conversation, Sequence } from './sequence.js';
 import type { Value } from './tensor.js';
-import type { Counters, DeviceName, GenerateOptions, KernelTime, MemoryReport, Prompt, SessionInfo } from './types.js';
+import type { Counters, DeviceName, KernelTime, MemoryReport, Prompt, SessionInfo } from './types.js';
 
 /** Loads the same model once more. */
 export type Reload = (signal: AbortSignal | undefined) => Promise<{ channel: Channel; info: SessionInfo }>;
@@ -19,14 +17,22 @@ export interface RunOptions {
   signal?: AbortSignal;
 }
 
-export class Session {
+export class Session extends Conversation {
+  protected readonly sequence = 0;
   private readonly scales = new Map<string, number>(); // of adapters, where they are not those of the load
+
   /** @internal Use ExecuTorchRuntime.loadModel. */
   constructor(
     private channel: Channel,
     private loaded: SessionInfo,
     private readonly loadAgain: Reload,
-  ) {}
+  ) {
+    super();
+  }
+
+  protected worker(): Channel {
+    return this.channel;
+  }
 
   get info(): SessionInfo {
     return this.loaded;
@@ -53,32 +59,13 @@ export class Session {
   }
 
   /**
-   * Generates text. `await` the result, or iterate: `for await (const piece of session.generate(…))`.
-   * What the prompt shares with the conversation so far is not computed again.
+   * Another conversation on this model: see Sequence.
+   * @throws LimitExceededError, OutOfMemoryError, InvalidArgumentError for a model that generates no text.
    */
-  generate(prompt: Prompt, options: GenerateOptions = {}): Generation {
-    const { signal, onToken, ...rest } = options;
-    const plain: PlainGenerateOptions = rest;
-    return new Generation(
-      (add, stop) =>
-        this.channel.call(
-          'generate',
-          { prompt, options: plain },
-          {
-            signal: stop,
-            onEvent: (token) => {
-              add(token);
-              onToken?.(token);
-            },
-          },
-        ),
-      signal,
-    );
-  }
-
-  /** A conversation that keeps its messages: `await chat.send('…')`. */
-  chat(options: ChatOptions = {}): Chat {
-    return new Chat(this, options);
+  async newSequence(): Promise<Sequence> {
+    const { channel } = this;
+    const { sequence, stateBytes } = await channel.call('newSequence', {});
+    return new Sequence(channel, sequence, stateBytes);
   }
 
   /** The token ids that `generate` would run for this prompt. */
@@ -87,31 +74,8 @@ export class Session {
   }
 
   /**
-   * The conversation as the model has computed it: the tokens in the cache and the part of the states that they fill.
-   * A Blob can be kept, such as in a file of the origin private file system, and restored in another visit.
-   */
-  saveState(): Promise<Blob> {
-    return this.channel.call('saveState', {});
-  }
-
-  /**
-   * Goes on from what `saveState` gave: a prompt that begins with its tokens runs its new ones only. The messages are
-   * yours to keep.
-   * @throws SavedStateError, with nothing changed, where it is damaged, of another model or of another precision.
-   */
-  async restoreState(saved: Blob | FileSystemFileHandle): Promise<void> {
-    const blob = saved instanceof Blob ? saved : await saved.getFile();
-    await this.channel.call('restoreState', { saved: blob });
-  }
-
-  /** Forgets the conversation: states are as after loading. */
-  async reset(): Promise<void> {
-    await this.channel.call('reset', {});
-  }
-
-  /**
-   * What a LoRA adapter of `loadModel` counts from the next call on: 1 as trained, 0 off. The conversation, which was
-   * computed with another scale, is forgotten.
+   * What a LoRA adapter of `loadModel` counts from the next call on: 1 as trained, 0 off. The conversations, which were
+   * computed with another scale, are forgotten.
    * @throws InvalidArgumentError for an unknown name.
    */
   async setAdapterScale(name: string, scale: number): Promise<void> {
@@ -149,7 +113,7 @@ export class Session {
 
   /**
    * Loads the model again, after DeviceLostError or WorkerDiedError: from the cache, if it is there. What was computed of
-   * a conversation is gone, its messages are yours. Calls under way reject with DisposedError.
+   * a conversation is gone, its messages are yours. Calls under way reject with DisposedError, those of further sequences, too.
    * @throws like loadModel; the session can then be reloaded once more.
    */
   async reload({ signal }: { signal?: AbortSignal } = {}): Promise<void> {
@@ -162,9 +126,5 @@ export class Session {
   async dispose(): Promise<void> {
     await this.channel.call('dispose', {}).catch(() => undefined);
     this.channel.close(makeError('disposed', 'the session was disposed of'));
-  }
-  /** For `await using session = …`. */
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.dispose();
   }
 }

@@ -167,6 +167,13 @@ export interface GenerateOptions {
    * is too long is shortened in the same way. The object has other numbers of tokens that are kept.
    */
   overflow?: 'stop' | 'sliding' | { sinks?: number; keep?: number };
+  /**
+   * Speculative decoding by prompt lookup: where the last `ngram` tokens (default 3, or fewer down to 2) came before, up to
+   * `tokens` (default 8, at most 15) of those that followed are checked in one call instead of being computed one by one.
+   * The tokens are the same; generations that sample, or have `logprobs` or a `responseFormat`, go without. For answers that
+   * repeat much of their prompt.
+   */
+  speculation?: boolean | { tokens?: number; ngram?: number };
   /** JSON schemas of functions, for chat templates that know tools. */
   tools?: readonly object[];
   /** Further variables of the chat template, such as `{ enable_thinking: false }` of Qwen3. */
@@ -195,6 +202,8 @@ export interface GenerateResult {
   logprobs?: number[];
   /** `length`: maxTokens or the end of the context. */
   finishReason: 'stop' | 'length' | 'aborted';
+  /** With `speculation`. */
+  speculation?: SpeculationCounts;
   timings: {
     promptTokens: number;
     /** Of these, found in the cache. */
@@ -205,8 +214,18 @@ export interface GenerateResult {
   };
 }
 
+export interface SpeculationCounts {
+  /** Tokens that were drafted. */
+  proposed: number;
+  /** Of these, what the model would have chosen itself. */
+  accepted: number;
+  /** Of the model, after the prompt; one a token without speculation. */
+  calls: number;
+}
+
 export interface MemoryReport {
   weights: number;
+  /** Of all sequences. */
   state: number;
   arena: number;
   other: number;

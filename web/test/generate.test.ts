@@ -1,29 +1,27 @@
 import { describe, expect, it } from 'vitest';
-import { Conversation, samplingOf, type TokenSource } from '../src/worker/generate.js';
-import type { FinishReason, GenerateRequest, OnToken } from '../src/worker/module.js';
+import { Conversation, samplingOf, speculationOf, type TokenSource } from '../src/worker/generate.js';
+import type { Ended, GenerateRequest, OnToken } from '../src/worker/module.js';
+
+const NONE = { reused: 0, proposed: 0, accepted: 0, calls: 0 };
 
 /** As the module: counts upwards, after token n comes n + 1, a turn of the event loop each. Remembers its requests. */
 class Counter implements TokenSource {
   requests: GenerateRequest[] = [];
   delivered: number[] = [];
   private aborted = false;
-  async generate(
-    ids: readonly number[],
-    options: GenerateRequest,
-    onToken: OnToken,
-  ): Promise<{ reused: number; reason: FinishReason }> {
+  async generate(ids: readonly number[], options: GenerateRequest, onToken: OnToken): Promise<Ended> {
     this.requests.push(options);
     this.aborted = false;
     for (let token = (ids.at(-1) as number) + 1, n = 1; ; token++, n++) {
       await new Promise((resolve) => setTimeout(resolve, 0));
-      if (this.aborted) return { reused: 0, reason: 'aborted' };
+      if (this.aborted) return { ...NONE, reason: 'aborted' };
       const reason = options.stopTokens.includes(token)
         ? 'stop'
         : n === Math.min(options.maxTokens, 60)
           ? 'length'
           : '';
       this.delivered.push(token);
-      if (!onToken(token, reason, -token)) return { reused: 0, reason };
+      if (!onToken(token, reason, -token)) return { ...NONE, reason };
       expect(reason).toBe(''); // false was due
     }
   }
@@ -112,5 +110,16 @@ describe('samplingOf', () => {
     expect(() => samplingOf({ topK: 1.5 })).toThrow(/topK/);
     expect(() => samplingOf({ seed: -1 })).toThrow(/seed/);
     expect(samplingOf({})).toMatchObject({ temperature: 0, topP: 1, repetitionPenalty: 1 });
+  });
+});
+
+describe('speculationOf', () => {
+  it('has defaults, and names what is wrong', () => {
+    expect([speculationOf(undefined), speculationOf(false)]).toEqual([undefined, undefined]);
+    expect(speculationOf(true)).toEqual({ tokens: 8, ngram: 3 });
+    expect(speculationOf({ tokens: 15, ngram: 1 })).toEqual({ tokens: 15, ngram: 1 });
+    for (const wrong of ['yes', 8, null, { tokens: 0 }, { tokens: 16 }, { ngram: 1.5 }]) {
+      expect(() => speculationOf(wrong as unknown as true)).toThrow(/speculation/);
+    }
   });
 });

@@ -3,7 +3,9 @@ import { describe, expect, it } from 'vitest';
 import type { ResponseFormat } from '../src/types.js';
 import { Conversation, slidingOf } from '../src/worker/generate.js';
 import { Grammars, vocabularyOf, type XGrammar } from '../src/worker/grammar.js';
-import type { Allowed, FinishReason, GenerateRequest, OnToken } from '../src/worker/module.js';
+import type { Allowed, Ended, GenerateRequest, OnToken } from '../src/worker/module.js';
+
+const NONE = { reused: 0, proposed: 0, accepted: 0, calls: 0 };
 
 /** The package itself, which Node would not evaluate as the module that it says it is: as in a worker of a browser. */
 function load(): Promise<XGrammar> {
@@ -40,12 +42,7 @@ const grammars = new Grammars('somewhere', tokenizer, VOCABULARY, [END], load);
 class Chance {
   masks = 0;
   constructor(private seed: number) {}
-  async generate(
-    _: readonly number[],
-    options: GenerateRequest,
-    onToken: OnToken,
-    allowed?: Allowed,
-  ): Promise<{ reused: number; reason: FinishReason }> {
+  async generate(_: readonly number[], options: GenerateRequest, onToken: OnToken, allowed?: Allowed): Promise<Ended> {
     for (let n = 1; ; ++n) {
       const mask = await allowed?.();
       if (!mask) throw new Error('no mask');
@@ -55,7 +52,7 @@ class Chance {
       this.seed = (this.seed * 1103515245 + 12345) % 2147483648;
       const token = may[this.seed % may.length] as number;
       const reason = options.stopTokens.includes(token) ? 'stop' : n === options.maxTokens ? 'length' : '';
-      if (!onToken(token, reason, 0) || reason) return { reused: 0, reason };
+      if (!onToken(token, reason, 0) || reason) return { ...NONE, reason };
     }
   }
   abort(): void {

@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <mutex>
+#include <set>
 
 #include "runtime/bindings/python/upload_source.h"
 #include "runtime/executor/cpu_kernel.h"
@@ -137,6 +138,8 @@ nb::list profileOf(const std::vector<DispatchTime>& times) {
 /// Name, path of adapter_model.safetensors, text of adapter_config.json, scale.
 using AdapterPath = std::tuple<std::string, std::string, std::string, float>;
 
+class NativeGenerator;
+
 class NativeSession {
  public:
   NativeSession() = default;
@@ -246,7 +249,7 @@ class NativeSession {
   }
 
   nb::dict tune(const std::string& method, double budget_ms) {
-    if (generators_ > 0) throw RuntimeFailure{{Code::invalid_argument, "a generator uses the session"}};
+    if (!generators_.empty()) throw RuntimeFailure{{Code::invalid_argument, "a generator uses the session"}};
     TuneOptions options;
     options.budget_ms = budget_ms;
     const TuneReport report = unwrap(exclusive([&] { return etwgpu::tune(session(), method, options); }));
@@ -260,22 +263,30 @@ class NativeSession {
     return d;
   }
 
-  void addGenerator(int count) { generators_ += count; }
+  void add(NativeGenerator* generator) { generators_.insert(generator); }
+  void remove(NativeGenerator* generator) { generators_.erase(generator); }
 
   void reset() {
     check(exclusive([&] { return session().reset(); }));
   }
 
-  void setAdapterScale(const std::string& name, float scale) {
-    const nb::gil_scoped_release release;
-    const std::lock_guard lock(mutex_);
-    check(session().setAdapterScale(name, scale));
-  }
+  /// Conversations, which were computed with another scale, are forgotten.
+  void setAdapterScale(const std::string& name, float scale);
   nb::dict adapterScales() const {
     nb::dict d;
     const AdapterSet& set = session().adapters();
     for (size_t i = 0; i < set.adapters().size(); ++i) d[set.adapters()[i].name.c_str()] = set.scales()[i];
     return d;
+  }
+
+  /// Frees a sequence of this session, if that has not done so by itself.
+  void free(const Sequence* sequence) {
+    const nb::gil_scoped_release release;
+    const std::lock_guard lock(mutex_);
+    if (!session_) return;
+    std::unique_lock<std::recursive_mutex> callbacks;
+    if (device_) callbacks = std::unique_lock(webGpuMutex());
+    session_->freeSequence(sequence);
   }
 
   nb::list methods() const {
@@ -386,24 +397,59 @@ class NativeSession {
 
   std::unique_ptr<Device> device_;  // outlives what is on it
   std::unique_ptr<Session> session_;
-  int generators_ = 0;  // that refer to its delegates
+  std::set<NativeGenerator*> generators_;  // that refer to its delegates
   std::mutex mutex_;
 };
 
-/// A Generator with its session: see runtime/llm/generator.h.
+/// A Generator with its session, on the session's own states or on those of a sequence: see runtime/llm/generator.h.
 class NativeGenerator {
  public:
-  NativeGenerator(NativeSession& session, const std::string& method) : session_(session) {
+  NativeGenerator(NativeSession& session, const std::string& method) : NativeGenerator(session) {
+    method_ = method;
     generator_ = unwrap(Generator::create(session.soleDelegate(method)));
-    session_.addGenerator(1);
   }
-  ~NativeGenerator() { session_.addGenerator(-1); }
+  ~NativeGenerator() {
+    close();
+    session_.remove(this);
+  }
   NativeGenerator(const NativeGenerator&) = delete;
   NativeGenerator& operator=(const NativeGenerator&) = delete;
+
+  /// Another conversation on the same session.
+  NativeGenerator* newSequence() {
+    session_.soleDelegate(method_);
+    std::unique_ptr<NativeGenerator> made(new NativeGenerator(session_));
+    made->method_ = method_;
+    made->sequence_ = unwrap(session_.exclusive([&] { return session_.session().newSequence({method_}); }));
+    made->generator_ = unwrap(Generator::create(*made->sequence_->soleDelegate(method_)));
+    return made.release();
+  }
+  /// Of a sequence: frees its states; later calls are invalid_argument.
+  void close() {
+    if (sequence_) session_.free(std::exchange(sequence_, nullptr));
+    closed_ = true;
+  }
+  uint64_t stateBytes() const {
+    open();
+    return sequence_ ? sequence_->stateBytes() : session_.session().stateBytes();
+  }
+  /// Forgets the conversation: states are as after loading.
+  void reset() {
+    open();
+    check(generator_->rollback(0));
+    check(session_.exclusive([&] { return sequence_ ? sequence_->reset() : session_.session().reset(); }));
+  }
   int64_t begin(std::vector<int32_t> ids, int64_t max_tokens, std::vector<int32_t> stop_tokens, float temperature,
                 int32_t top_k, float top_p, float min_p, float repetition_penalty, uint64_t seed, bool logprobs,
-                int64_t chunk, bool masked, bool sliding, int64_t sinks, int64_t keep) {
-    session_.session();
+                int64_t chunk, bool masked, bool sliding, int64_t sinks, int64_t keep, int64_t draft_tokens,
+                int64_t draft_ngram) {
+    open();
+    if (draft_tokens > 0) {
+      generator_->setVerifier(unwrap(session_.exclusive([&] {
+        return sequence_ ? sequence_->verifier(method_, kVerifyRows)
+                         : session_.session().verifier(method_, kVerifyRows);
+      })));
+    }
     GenerateOptions options;
     options.max_tokens = max_tokens;
     options.stop_tokens = std::move(stop_tokens);
@@ -414,6 +460,8 @@ class NativeGenerator {
     options.overflow = sliding ? Overflow::sliding : Overflow::stop;
     options.sinks = sinks;
     options.keep = keep;
+    options.draft_tokens = draft_tokens;
+    options.draft_ngram = draft_ngram;
     return unwrap(generator_->begin(std::move(ids), std::move(options)));
   }
   void allow(const nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& mask) {
@@ -421,21 +469,33 @@ class NativeGenerator {
   }
   /// (id, log probability), or None at the end.
   nb::object next() {
+    open();
     const auto token = unwrap(session_.exclusive([&] { return generator_->next(); }));
     if (!token) return nb::none();
     return nb::make_tuple(token->id, token->log_probability);
   }
   void end() {
-    if (session_.closed()) return;  // with it went what was in flight
+    if (closed_ || session_.closed()) return;  // with it went what was in flight
     check(session_.exclusive([&] { return generator_->end(); }));
   }
   void abort() { generator_->abort(); }
+  /// nullptr once it is closed.
+  Generator* generator() const { return closed_ ? nullptr : generator_.get(); }
   const char* finishReason() const {
     static constexpr const char* kNames[] = {"", "stop", "length", "aborted"};
     return kNames[size_t(generator_->finishReason())];
   }
+  nb::dict speculation() const {
+    const SpeculationCounts& c = generator_->speculation();
+    nb::dict d;
+    d["proposed"] = c.proposed;
+    d["accepted"] = c.accepted;
+    d["calls"] = c.calls;
+    return d;
+  }
   void rollback(int64_t position) { check(generator_->rollback(position)); }
   nb::bytes save() {
+    open();
     std::vector<uint8_t> bytes;
     check(session_.exclusive([&] {
       return generator_->save([&](std::span<const uint8_t> piece) {
@@ -446,6 +506,7 @@ class NativeGenerator {
     return nb::bytes(bytes.data(), bytes.size());
   }
   void restore(const nb::bytes& bytes) {
+    open();
     const auto source = makeMemoryView("this", {static_cast<const uint8_t*>(bytes.data()), bytes.size()});
     check(session_.exclusive([&] { return generator_->restore(*source); }));
   }
@@ -454,17 +515,42 @@ class NativeGenerator {
   int64_t vocabulary() const { return generator_->vocabulary(); }
   const std::vector<int32_t>& tokens() const { return generator_->tokens(); }
   nb::dict stats() const {
-    session_.session();
+    open();
     return statsOf(generator_->lastStats());
   }
-  void setProfiling(bool on) { generator_->profileInto(on ? &profile_ : nullptr); }
+  void setProfiling(bool on) {
+    open();
+    generator_->profileInto(on ? &profile_ : nullptr);
+  }
   nb::list profile() const { return profileOf(profile_); }
 
  private:
+  explicit NativeGenerator(NativeSession& session) : session_(session) { session_.add(this); }
+  /// invalid_argument where what it runs on is gone.
+  void open() const {
+    session_.session();
+    if (closed_) throw RuntimeFailure({Code::invalid_argument, "the sequence is closed"});
+  }
+
   NativeSession& session_;  // kept alive by Python
+  std::string method_;
+  Sequence* sequence_ = nullptr;  // the session's; null: the session's own states
+  bool closed_ = false;
   std::vector<DispatchTime> profile_;
   std::unique_ptr<Generator> generator_;
 };
+
+void NativeSession::setAdapterScale(const std::string& name, float scale) {
+  const nb::gil_scoped_release release;
+  const std::lock_guard lock(mutex_);
+  for (const NativeGenerator* g : generators_) {
+    if (g->generator() && g->generator()->running())
+      check({Code::invalid_argument, "an adapter's scale cannot change while a generation is under way"});
+  }
+  check(session().setAdapterScale(name, scale));
+  for (const NativeGenerator* g : generators_)
+    if (g->generator()) check(g->generator()->rollback(0));
+}
 
 /// The report on a program without loading weights.
 std::string inspect(const std::string& path, const std::vector<std::string>& data_files) {
@@ -510,7 +596,12 @@ NB_MODULE(_native, m) {
       .def("begin", &NativeGenerator::begin, "ids"_a, nb::kw_only(), "max_tokens"_a = INT64_MAX,
            "stop_tokens"_a = std::vector<int32_t>(), "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f,
            "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f, "seed"_a = 0, "logprobs"_a = false, "chunk"_a = 0,
-           "masked"_a = false, "sliding"_a = false, "sinks"_a = 4, "keep"_a = -1)
+           "masked"_a = false, "sliding"_a = false, "sinks"_a = 4, "keep"_a = -1, "draft_tokens"_a = 0,
+           "draft_ngram"_a = 3)
+      .def("new_sequence", &NativeGenerator::newSequence, nb::rv_policy::take_ownership, nb::keep_alive<0, 1>())
+      .def("close", &NativeGenerator::close)
+      .def("reset", &NativeGenerator::reset)
+      .def_prop_ro("state_bytes", &NativeGenerator::stateBytes)
       .def("allow", &NativeGenerator::allow, "mask"_a)
       .def("next", &NativeGenerator::next)
       .def("end", &NativeGenerator::end)
@@ -519,6 +610,7 @@ NB_MODULE(_native, m) {
       .def("save", &NativeGenerator::save)
       .def("restore", &NativeGenerator::restore, "saved"_a)
       .def_prop_ro("finish_reason", &NativeGenerator::finishReason)
+      .def_prop_ro("speculation", &NativeGenerator::speculation)
       .def("last_stats", &NativeGenerator::stats)
       .def("set_profiling", &NativeGenerator::setProfiling, "on"_a)
       .def("last_profile", &NativeGenerator::profile)

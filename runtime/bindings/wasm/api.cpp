@@ -38,8 +38,11 @@ extern "C" void etwgpu_pause(void* token);
 
 namespace {
 
+/// A session with its own states, or another sequence of one: `session` is then the parent's.
 struct LoadedSession {
-  std::unique_ptr<Session> session;
+  std::shared_ptr<Session> session;
+  Sequence* sequence = nullptr;
+  std::string method;  // of the generator
   std::unique_ptr<Generator> generator;
   std::vector<DispatchTime> profile;  // of the last step, where that is switched on
   bool busy = false;
@@ -121,6 +124,12 @@ Task<Status> allow(Generator& generator, int request, std::vector<uint32_t>& wor
 Task<Status> generate(LoadedSession& s, int request, std::vector<int32_t> ids, GenerateOptions options,
                       std::string& payload) {
   const bool masked = options.masked;
+  if (options.draft_tokens > 0) {
+    Task<Result<Delegate*>> task =
+        s.sequence ? s.sequence->verifier(s.method, kVerifyRows) : s.session->verifier(s.method, kVerifyRows);
+    ETWGPU_CO_ASSIGN(Delegate * verifier, co_await task);
+    s.generator->setVerifier(verifier);
+  }
   std::vector<uint32_t> words;
   ETWGPU_CO_ASSIGN(const int64_t reused, s.generator->begin(std::move(ids), std::move(options)));
   Status status;
@@ -136,7 +145,14 @@ Task<Status> generate(LoadedSession& s, int request, std::vector<int32_t> ids, G
     if (!etwgpu_token(request, t.id, int(s.generator->finishReason()), t.log_probability)) break;
   }
   const Status ended = co_await s.generator->end();
-  payload = JsonObject().number("reused", double(reused)).number("reason", int(s.generator->finishReason())).take();
+  const SpeculationCounts& counts = s.generator->speculation();
+  payload = JsonObject()
+                .number("reused", double(reused))
+                .number("reason", int(s.generator->finishReason()))
+                .number("proposed", double(counts.proposed))
+                .number("accepted", double(counts.accepted))
+                .number("calls", double(counts.calls))
+                .take();
   co_return status.ok() ? ended : status;
 }
 
@@ -173,6 +189,20 @@ Task<Status> runMethod(LoadedSession& loaded, std::string method, std::unique_pt
   ETWGPU_CO_ASSIGN(auto inputs, decodeInputs({bytes.get(), size}));
   ETWGPU_CO_ASSIGN(auto outputs, co_await loaded.session->run(std::move(method), std::move(inputs)));
   payload = encodeOutputs(outputs);
+  co_return Status();
+}
+
+/// Another sequence of `parent`, which has a generator.
+Task<Status> makeSequence(LoadedSession& parent, std::string& payload) {
+  LoadedSession made;
+  made.session = parent.session;
+  made.method = parent.method;
+  ETWGPU_CO_ASSIGN(made.sequence, co_await made.session->newSequence({made.method}));
+  ETWGPU_CO_ASSIGN(made.generator, Generator::create(*made.sequence->soleDelegate(made.method)));
+  made.generator->setPause(pause);
+  const int id = module().next_session++;
+  payload = JsonObject().number("session", id).number("stateBytes", double(made.sequence->stateBytes())).take();
+  module().sessions.emplace(id, std::move(made));
   co_return Status();
 }
 
@@ -255,7 +285,7 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_session_load(int request, int source, const cha
   detach(Session::load(std::move(config)), [request](Result<std::unique_ptr<Session>> session) {
     if (!session.ok()) return complete(request, session.status());
     const int id = module().next_session++;
-    module().sessions[id].session = std::move(*session);
+    module().sessions[id].session = std::shared_ptr<Session>(std::move(*session));
     complete(request, JsonObject().number("session", id).take());
   });
 }
@@ -286,13 +316,32 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_session_tune(int request, int id, const char* m
          });
 }
 
-/// Returns a code: invalid_argument for an unknown or a busy session.
+/// Returns a code: invalid_argument for an unknown or a busy session. The program is freed with the last of the session
+/// and its sequences.
 EMSCRIPTEN_KEEPALIVE int etwgpu_session_free(int id) {
   const auto loaded = idle(id);
   if (!loaded.ok()) return int(loaded.status().code());
-  (*loaded.value()).generator.reset();
+  LoadedSession& s = **loaded;
+  s.generator.reset();
+  if (s.sequence) s.session->freeSequence(s.sequence);
   module().sessions.erase(id);
   return 0;
+}
+
+/// Another conversation on the session `id`, which has a generator: the functions of generators take its id, those for
+/// freeing and resetting, too. Payload: {"session", "stateBytes"}.
+EMSCRIPTEN_KEEPALIVE void etwgpu_sequence_create(int request, int id) {
+  auto loaded = idle(id);
+  if (!loaded.ok()) return complete(request, loaded.status());
+  LoadedSession& s = **loaded;
+  if (!s.generator) return complete(request, Status(Code::invalid_argument, "the session has no generator"));
+  s.busy = true;
+  auto payload = std::make_shared<std::string>();
+  detach(makeSequence(s, *payload), [request, &s, payload](Status status) {
+    s.busy = false;
+    if (!status.ok()) return complete(request, status);
+    complete(request, *payload);
+  });
 }
 
 /// `inputs`: records of values.h in memory from malloc, which this call takes over. Payload: the outputs' records.
@@ -311,26 +360,33 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_session_run(int request, int id, const char* me
          });
 }
 
-/// States back to their initial values.
+/// States back to their initial values, and an empty cache.
 EMSCRIPTEN_KEEPALIVE void etwgpu_session_reset(int request, int id) {
   auto loaded = idle(id);
   if (!loaded.ok()) return complete(request, loaded.status());
   LoadedSession& s = **loaded;
   s.busy = true;
-  detach(s.session->reset(), [request, &s](Status status) {
+  detach(s.sequence ? s.sequence->reset() : s.session->reset(), [request, &s](Status status) {
     s.busy = false;
+    if (status.ok() && s.generator) status = s.generator->rollback(0);
     complete(request, status);
   });
 }
 
-/// What an adapter counts from the next call on; the conversation, which was computed with another scale, is forgotten.
+/// What an adapter counts from the next call on, in all sequences; conversations, which were computed with another
+/// scale, are forgotten.
 EMSCRIPTEN_KEEPALIVE void etwgpu_session_set_adapter_scale(int request, int id, const char* name, int name_length,
                                                            float scale) {
   auto loaded = idle(id);
   if (!loaded.ok()) return complete(request, loaded.status());
-  LoadedSession& s = **loaded;
-  Status status = s.session->setAdapterScale({name, size_t(name_length)}, scale);
-  if (status.ok() && s.generator) status = s.generator->rollback(0);
+  const std::shared_ptr<Session> session = (*loaded)->session;
+  for (const auto& [_, s] : module().sessions) {
+    if (s.session == session && s.busy)
+      return complete(request, Status(Code::invalid_argument, "a sequence of the model is busy"));
+  }
+  Status status = session->setAdapterScale({name, size_t(name_length)}, scale);
+  for (auto& [_, s] : module().sessions)
+    if (status.ok() && s.session == session && s.generator) status = s.generator->rollback(0);
   complete(request, status);
 }
 
@@ -415,6 +471,7 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_generator_create(int request, int id, const cha
   auto generator = Generator::create(*delegate);
   if (!generator.ok()) return complete(request, generator.status());
   s.generator = std::move(*generator);
+  s.method = name;
   s.generator->setPause(pause);
   complete(request, JsonObject()
                         .number("capacity", double(s.generator->capacity()))
@@ -423,12 +480,14 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_generator_create(int request, int id, const cha
 }
 /// Generates after the prompt `ids` until a token of `stops`, max_tokens, the end of the context, etwgpu_token's 0 or
 /// etwgpu_generator_abort. The seed is a whole number below 2^53; chunk 0: automatic; masked: etwgpu_mask is asked
-/// before each token; sliding, sinks, keep: see Overflow. Payload: {"reused", "reason"}.
+/// before each token; sliding, sinks, keep: see Overflow; draft_tokens, draft_ngram: see GenerateOptions. Payload:
+/// {"reused", "reason", "proposed", "accepted", "calls"}.
 EMSCRIPTEN_KEEPALIVE void etwgpu_generator_generate(int request, int id, const int32_t* ids, int count,
                                                     const int32_t* stops, int stop_count, double max_tokens,
                                                     float temperature, int top_k, float top_p, float min_p,
                                                     float repetition_penalty, double seed, int log_probabilities,
-                                                    int chunk, int masked, int sliding, int sinks, int keep) {
+                                                    int chunk, int masked, int sliding, int sinks, int keep,
+                                                    int draft_tokens, int draft_ngram) {
   auto loaded = idle(id);
   if (!loaded.ok()) return complete(request, loaded.status());
   LoadedSession& s = **loaded;
@@ -442,7 +501,9 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_generator_generate(int request, int id, const i
                           masked != 0,
                           sliding ? Overflow::sliding : Overflow::stop,
                           sinks,
-                          keep};
+                          keep,
+                          draft_tokens,
+                          draft_ngram};
   auto payload = std::make_shared<std::string>();
   detach(generate(s, request, std::vector<int32_t>(ids, ids + count), std::move(options), *payload),
          [request, &s, payload](Status status) {
@@ -462,13 +523,6 @@ EMSCRIPTEN_KEEPALIVE int etwgpu_generator_position(int id) {
   LoadedSession* s = find(id);
   return s && s->generator ? int(s->generator->position()) : -1;
 }
-/// Forgets all but the first `position` tokens. Returns a code.
-EMSCRIPTEN_KEEPALIVE int etwgpu_generator_rollback(int id, int position) {
-  auto loaded = idle(id);
-  if (!loaded.ok() || !(*loaded)->generator) return int(Code::invalid_argument);
-  return int((*loaded)->generator->rollback(position).code());
-}
-
 /// The pieces go to etwgpu_state_piece; see Generator::save.
 EMSCRIPTEN_KEEPALIVE void etwgpu_generator_save(int request, int id) {
   withGenerator(request, id, [request](Generator& generator) {

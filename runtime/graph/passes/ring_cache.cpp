@@ -65,7 +65,9 @@ class RingMaker {
     if (!g_.exprs.isConstant(length) || g_.value(v).dims != g_.value(k).dims || !isPosition(g_, start)) return;
     // one guard serves all rings of a graph
     if (start_ != kNoValue && (g_.storage(start) != start_ || queries != queries_)) return;
-    const int64_t positions = g_.exprs.constantValue(length), most = g_.exprs.bounds(queries).max;
+    // states are shared with delegates for longer calls
+    const int64_t positions = g_.exprs.constantValue(length),
+                  most = std::max(g_.exprs.bounds(queries).max, g_.exported_size);
     if (most >= positions) return;
     const int64_t needed = window + std::max(most, kLeastSpare);
     const int64_t rows = (needed + kRingAlignment - 1) / kRingAlignment * kRingAlignment;

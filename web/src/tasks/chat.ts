@@ -1,5 +1,5 @@
 import type { Generation } from '../generation.js';
-import type { Session } from '../session.js';
+import type { Conversation } from '../sequence.js';
 import type { ChatMessage, GenerateOptions } from '../types.js';
 
 export interface ChatOptions extends Omit<GenerateOptions, 'signal' | 'onToken'> {
@@ -14,7 +14,7 @@ export class Chat {
   private readonly defaults: GenerateOptions;
 
   constructor(
-    private readonly session: Pick<Session, 'generate'>,
+    private readonly session: Pick<Conversation, 'generate'>,
     { system, ...defaults }: ChatOptions = {},
   ) {
     this.system = system;

@@ -8,6 +8,8 @@ const QUEUED: ReadonlySet<CallName> = new Set([
   'load',
   'run',
   'generate',
+  'newSequence',
+  'disposeSequence',
   'saveState',
   'restoreState',
   'reset',
@@ -73,15 +75,21 @@ export class Engine {
       if (signal.aborted) throw cancelled(); // a run cannot be stopped midway, but nobody wants its outputs
       return outputs;
     },
-    generate: ({ prompt, options }, signal, event) => this.loaded().generate(prompt, options, signal, event),
-    tokenize: ({ prompt }) => this.loaded().tokenize(prompt),
-    saveState: () => this.loaded().saveState(),
-    restoreState: async ({ saved }) => {
-      await this.loaded().restoreState(saved);
+    generate: ({ sequence, prompt, options }, signal, event) =>
+      this.loaded().generate(sequence, prompt, options, signal, event),
+    newSequence: () => this.loaded().newSequence(),
+    disposeSequence: ({ sequence }) => {
+      this.loaded().disposeSequence(sequence);
       return null;
     },
-    reset: async () => {
-      await this.loaded().reset();
+    tokenize: ({ prompt }) => this.loaded().tokenize(prompt),
+    saveState: ({ sequence }) => this.loaded().saveState(sequence),
+    restoreState: async ({ sequence, saved }) => {
+      await this.loaded().restoreState(sequence, saved);
+      return null;
+    },
+    reset: async ({ sequence }) => {
+      await this.loaded().reset(sequence);
       return null;
     },
     adapterScale: async ({ name, scale }) => {

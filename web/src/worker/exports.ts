@@ -55,6 +55,7 @@ export interface Exports {
   ): void;
   _etwgpu_session_tune(request: number, session: number, method: number, methodLength: number, budgetMs: number): void;
   _etwgpu_session_free(session: number): number;
+  _etwgpu_sequence_create(request: number, session: number): void;
   _etwgpu_session_run(
     request: number,
     session: number,
@@ -91,13 +92,14 @@ export interface Exports {
     sliding: number,
     sinks: number,
     keep: number,
+    draftTokens: number,
+    draftNgram: number,
   ): void;
   _etwgpu_generator_abort(session: number): void;
   _etwgpu_resume(token: number): void;
   _etwgpu_generator_position(session: number): number;
   _etwgpu_generator_save(request: number, session: number): void;
   _etwgpu_generator_restore(request: number, session: number, source: number, size: number): void;
-  _etwgpu_generator_rollback(session: number, position: number): number;
 }
 
 export interface ModuleOptions {

@@ -3,19 +3,14 @@ import { makeError } from '../errors.js';
 import type { PlainGenerateOptions } from '../protocol.js';
 import type { GeneratedToken, GenerateResult, Prompt } from '../types.js';
 import type { Grammars } from './grammar.js';
-import type { Allowed, FinishReason, GenerateRequest, OnToken, Sampling } from './module.js';
+import type { Allowed, Ended, FinishReason, GenerateRequest, OnToken, Sampling } from './module.js';
 import { StopFinder, TextStreamer } from './text.js';
 import type { TextModel } from './tokenizer.js';
 
 /** What the loop needs of WasmModule, bound to a session; tests put something else in its place. */
 export interface TokenSource {
   /** See WasmModule.generate. */
-  generate(
-    ids: readonly number[],
-    options: GenerateRequest,
-    onToken: OnToken,
-    allowed?: Allowed,
-  ): Promise<{ reused: number; reason: FinishReason }>;
+  generate(ids: readonly number[], options: GenerateRequest, onToken: OnToken, allowed?: Allowed): Promise<Ended>;
   abort(): void;
 }
 
@@ -62,6 +57,19 @@ export function slidingOf(overflow: PlainGenerateOptions['overflow']): GenerateR
   };
 }
 
+/** @throws InvalidArgumentError that names the option. */
+export function speculationOf(speculation: PlainGenerateOptions['speculation']): GenerateRequest['speculation'] {
+  if (speculation === undefined || speculation === false) return undefined;
+  if (speculation !== true && (typeof speculation !== 'object' || speculation === null)) {
+    throw makeError('invalid_argument', `speculation: ${String(speculation)} is neither true nor false nor an object`);
+  }
+  const { tokens, ngram } = speculation === true ? {} : speculation;
+  return {
+    tokens: number('speculation.tokens', tokens, 8, 1, 15, true),
+    ngram: number('speculation.ngram', ngram, 3, 1, 2 ** 31 - 1, true),
+  };
+}
+
 /** Messages, such as an abort, are handled between two steps even where a step never waits. */
 export function breathe(): Promise<void> {
   return new Promise((resolve) => {
@@ -99,6 +107,7 @@ export class Conversation {
     const stops = (typeof options.stop === 'string' ? [options.stop] : (options.stop ?? [])).filter((s) => s !== '');
     const logprobs = options.logprobs ?? false;
     const sliding = slidingOf(options.overflow);
+    const speculation = speculationOf(options.speculation);
     const format = options.responseFormat;
     const ids = this.text.encode(prompt, options);
     const matcher = format && format.type !== 'text' ? await this.grammars?.matcher(format) : undefined;
@@ -110,13 +119,14 @@ export class Conversation {
       logprobs,
       chunk: this.chunk,
       ...(sliding && { sliding }),
+      ...(speculation && { speculation }),
     };
     const abort = () => this.source.abort();
     signal.addEventListener('abort', abort);
     const began = performance.now();
     let first = began;
     let last = began;
-    let reused: number;
+    let ended: Ended;
     try {
       const take: OnToken = (id, reason, logprob) => {
         last = performance.now();
@@ -124,16 +134,18 @@ export class Conversation {
         matcher?.accept(id);
         return out.take(id, reason, logprobs ? logprob : undefined) && !signal.aborted;
       };
-      ({ reused } = await this.source.generate(ids, request, take, matcher && (() => matcher.allowed())));
+      ended = await this.source.generate(ids, request, take, matcher && (() => matcher.allowed()));
     } finally {
       matcher?.dispose();
       signal.removeEventListener('abort', abort);
     }
+    const { reused, proposed, accepted, calls } = ended;
     return {
       text: out.finish(),
       tokenIds: out.ids,
       ...(logprobs && { logprobs: out.logprobs }),
       finishReason: out.reason || 'aborted',
+      ...(speculation && { speculation: { proposed, accepted, calls } }),
       timings: {
         promptTokens: ids.length,
         reusedTokens: reused,

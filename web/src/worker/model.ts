@@ -27,6 +27,12 @@ import { decodeValues, encodeValues } from './values.js';
 /** Tokens of a prompt between two looks at the signal: about 0.1 s on a CPU; a GPU finds out. */
 const CHUNK = { webgpu: 0, wasm: 64 };
 
+/** What a conversation runs on: the session itself or another sequence of it. */
+interface Place {
+  session: number;
+  conversation: Conversation;
+}
+
 /** Files that the page gets to see; a tokenizer is large and of no use there. */
 const SHOWN = ['labels.txt', 'preprocess.json'];
 
@@ -36,9 +42,16 @@ export class Model {
     private readonly session: number,
     private readonly device: DeviceName,
     private readonly text: TextModel | undefined,
-    private readonly conversation: Conversation | undefined,
+    /** On the session `session`, for models that generate text. */
+    private readonly converse: ((session: number) => Conversation) | undefined,
     readonly info: SessionInfo,
-  ) {}
+  ) {
+    if (converse) this.places.set(0, { session, conversation: converse(session) });
+  }
+
+  /** By the number of the sequence; 0: the session's own. */
+  private readonly places = new Map<number, Place>();
+  private nextSequence = 1;
 
   static async load(
     request: LoadRequest,
@@ -75,22 +88,23 @@ export class Model {
     const grammars =
       generator &&
       new Grammars(request.grammarUrl, located.files['tokenizer.json'] ?? '{}', generator.vocabulary, [...ends]);
-    const conversation =
+    const converse =
       generator &&
       text &&
-      new Conversation(
-        {
-          generate: (...args) => module.generate(session, ...args),
-          abort: () => module.abort(session),
-        },
-        text,
-        ends,
-        CHUNK[device],
-        grammars,
-      );
+      ((handle: number) =>
+        new Conversation(
+          {
+            generate: (...args) => module.generate(handle, ...args),
+            abort: () => module.abort(handle),
+          },
+          text,
+          ends,
+          CHUNK[device],
+          grammars,
+        ));
     loaded.meter.finish();
     info.loadMs = performance.now() - began;
-    return new Model(module, session, device, text, conversation, info);
+    return new Model(module, session, device, text, converse, info);
   }
 
   async run(method: string, inputs: Input[]): Promise<Value[]> {
@@ -100,27 +114,41 @@ export class Model {
     return decodeValues(await this.module.run(this.session, method, encodeValues(values)));
   }
 
-  private generates(): Conversation {
-    if (!this.conversation) throw makeError('invalid_argument', 'this model does not generate text');
-    return this.conversation;
+  private place(sequence: number): Place {
+    const place = this.places.get(sequence);
+    if (place) return place;
+    if (sequence === 0) throw makeError('invalid_argument', 'this model does not generate text');
+    throw makeError('disposed', 'the sequence was disposed of');
+  }
+
+  /** Another conversation with states of its own. */
+  async newSequence(): Promise<{ sequence: number; stateBytes: number }> {
+    const { session, stateBytes } = await this.module.createSequence(this.place(0).session);
+    const sequence = this.nextSequence++;
+    this.places.set(sequence, { session, conversation: this.converse!(session) });
+    return { sequence, stateBytes };
+  }
+  disposeSequence(sequence: number): void {
+    this.module.freeSession(this.place(sequence).session);
+    this.places.delete(sequence);
   }
 
   generate(
+    sequence: number,
     prompt: Prompt,
     options: PlainGenerateOptions,
     signal: AbortSignal,
     onToken: (token: GeneratedToken) => void,
   ): Promise<GenerateResult> {
-    return this.generates().generate(prompt, options, signal, onToken);
+    return this.place(sequence).conversation.generate(prompt, options, signal, onToken);
   }
 
-  saveState(): Promise<Blob> {
-    this.generates();
-    return this.module.saveState(this.session);
+  // async: what place() throws is a rejection
+  async saveState(sequence: number): Promise<Blob> {
+    return this.module.saveState(this.place(sequence).session);
   }
-  restoreState(saved: Blob): Promise<void> {
-    this.generates();
-    return this.module.restoreState(this.session, saved);
+  async restoreState(sequence: number, saved: Blob): Promise<void> {
+    await this.module.restoreState(this.place(sequence).session, saved);
   }
 
   tokenize(prompt: Prompt): number[] {
@@ -128,9 +156,8 @@ export class Model {
     return this.text.encode(prompt);
   }
 
-  async reset(): Promise<void> {
-    await this.module.reset(this.session);
-    if (this.info.canGenerate) this.module.rollback(this.session, 0);
+  async reset(sequence: number): Promise<void> {
+    await this.module.reset(sequence ? this.place(sequence).session : this.session);
   }
 
   setAdapterScale(name: string, scale: number): Promise<void> {
@@ -162,6 +189,7 @@ export class Model {
   }
 
   dispose(): void {
+    for (const sequence of [...this.places.keys()]) if (sequence) this.disposeSequence(sequence);
     this.module.freeSession(this.session);
     if (this.device === 'webgpu') this.module.freeDevice();
   }

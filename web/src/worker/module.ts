@@ -1,6 +1,6 @@
 // The WebAssembly module behind promises: requests by id, data sources, strings, failures.
 import { RUNTIME_CODES, makeError, type ErrorCode, type ExecuTorchError } from '../errors.js';
-import type { KernelTime, TuningInfo } from '../types.js';
+import type { KernelTime, SpeculationCounts, TuningInfo } from '../types.js';
 import type { Exports, ModuleOptions } from './exports.js';
 import { encodeJson } from './json.js';
 import { StreamSource, WordWriter, type ReadTarget } from './source.js';
@@ -37,6 +37,13 @@ export interface GenerateRequest extends Sampling {
   chunk: number;
   /** The end of the context is none; see Overflow of runtime/llm/generator.h. */
   sliding?: { sinks: number; keep: number };
+  /** Drafts, see GenerateOptions of runtime/llm/generator.h. */
+  speculation?: { tokens: number; ngram: number };
+}
+/** Of a generation: tokens of the prompt that were in the cache, why it ended, and what became of drafts. */
+export interface Ended extends SpeculationCounts {
+  reused: number;
+  reason: FinishReason;
 }
 /** '': it goes on. */
 export type FinishReason = '' | 'stop' | 'length' | 'aborted';
@@ -472,18 +479,22 @@ export class WasmModule {
   createGenerator(session: number, method: string): Promise<{ capacity: number; vocabulary: number }> {
     return this.json((id) => this.withText(method, (p, n) => this.exports._etwgpu_generator_create(id, session, p, n)));
   }
-  /** Generates; tokens come as they are read from the device. `allowed`: asked before each token. `reused`: tokens of the prompt that were in the cache. */
+  /** Another conversation on a session with a generator; `session` is its handle. */
+  createSequence(session: number): Promise<{ session: number; stateBytes: number }> {
+    return this.json((id) => this.exports._etwgpu_sequence_create(id, session));
+  }
+  /** Generates; tokens come as they are read from the device. `allowed`: asked before each token. */
   async generate(
     session: number,
     ids: readonly number[],
     o: GenerateRequest,
     onToken: OnToken,
     allowed?: Allowed,
-  ): Promise<{ reused: number; reason: FinishReason }> {
+  ): Promise<Ended> {
     const words = (list: readonly number[]) => new Uint8Array(Int32Array.from(list).buffer);
     let request = 0;
     try {
-      const { reused, reason } = await this.json<{ reused: number; reason: number }>((id) => {
+      const ended = await this.json<Omit<Ended, 'reason'> & { reason: number }>((id) => {
         request = id;
         this.onToken.set(id, onToken);
         if (allowed) this.allowed.set(id, allowed);
@@ -509,11 +520,13 @@ export class WasmModule {
               +(o.sliding !== undefined),
               o.sliding?.sinks ?? 0,
               o.sliding?.keep ?? 0,
+              o.speculation?.tokens ?? 0,
+              o.speculation?.ngram ?? 1,
             ),
           ),
         );
       });
-      return { reused, reason: FINISH_REASONS[reason] ?? '' };
+      return { ...ended, reason: FINISH_REASONS[ended.reason] ?? '' };
     } finally {
       this.onToken.delete(request);
       this.allowed.delete(request);
@@ -553,9 +566,6 @@ export class WasmModule {
   }
   position(session: number): number {
     return this.exports._etwgpu_generator_position(session);
-  }
-  rollback(session: number, position: number): void {
-    this.check(this.exports._etwgpu_generator_rollback(session, position), `rollback to ${position}`);
   }
 }
 

@@ -1,0 +1,104 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+import type { Channel } from './channel.js';
+import { makeError } from './errors.js';
+import { Generation } from './generation.js';
+import type { PlainGenerateOptions } from './protocol.js';
+import { Chat, type ChatOptions } from './tasks/chat.js';
+import type { GenerateOptions, Prompt } from './types.js';
+
+/** A conversation with a loaded model: what the session and its further sequences have in common. */
+export abstract class Conversation {
+  /** The worker's number of it; 0: the session's own. */
+  protected abstract readonly sequence: number;
+  /** Of the worker; rejects where it is gone. */
+  protected abstract worker(): Channel;
+
+  /**
+   * Generates text. `await` the result, or iterate: `for await (const piece of session.generate(…))`.
+   * What the prompt shares with the conversation so far is not computed again.
+   */
+  generate(prompt: Prompt, options: GenerateOptions = {}): Generation {
+    const { signal, onToken, ...rest } = options;
+    const plain: PlainGenerateOptions = rest;
+    return new Generation(
+      async (add, stop) =>
+        this.worker().call(
+          'generate',
+          { sequence: this.sequence, prompt, options: plain },
+          {
+            signal: stop,
+            onEvent: (token) => {
+              add(token);
+              onToken?.(token);
+            },
+          },
+        ),
+      signal,
+    );
+  }
+
+  /** A conversation that keeps its messages: `await chat.send('…')`. */
+  chat(options: ChatOptions = {}): Chat {
+    return new Chat(this, options);
+  }
+
+  /**
+   * The conversation as the model has computed it: the tokens in the cache and the part of the states that they fill.
+   * A Blob can be kept, such as in a file of the origin private file system, and restored in another visit.
+   */
+  async saveState(): Promise<Blob> {
+    return this.worker().call('saveState', { sequence: this.sequence });
+  }
+
+  /**
+   * Goes on from what `saveState` gave: a prompt that begins with its tokens runs its new ones only. The messages are
+   * yours to keep.
+   * @throws SavedStateError, with nothing changed, where it is damaged, of another model or of another precision.
+   */
+  async restoreState(saved: Blob | FileSystemFileHandle): Promise<void> {
+    const blob = saved instanceof Blob ? saved : await saved.getFile();
+    await this.worker().call('restoreState', { sequence: this.sequence, saved: blob });
+  }
+
+  /** Forgets the conversation: states are as after loading. */
+  async reset(): Promise<void> {
+    await this.worker().call('reset', { sequence: this.sequence });
+  }
+
+  abstract dispose(): Promise<void>;
+  /** For `await using session = …`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.dispose();
+  }
+}
+
+/**
+ * Another conversation on a session's model (`session.newSequence()`), with a cache of its own; weights, kernels and the
+ * memory of intermediate values are shared. Calls of all conversations of a model are queued, in order. It ends with the
+ * session, also where that is reloaded.
+ */
+export class Sequence extends Conversation {
+  private disposed = false;
+
+  /** @internal Use Session.newSequence. */
+  constructor(
+    private readonly channel: Channel,
+    protected readonly sequence: number,
+    /** Memory of its states, which `memoryReport` counts as well. */
+    readonly stateBytes: number,
+  ) {
+    super();
+  }
+
+  protected worker(): Channel {
+    if (this.disposed) throw makeError('disposed', 'the sequence was disposed of');
+    return this.channel;
+  }
+
+  /** Frees its states, after the calls that are queued. Later calls reject with DisposedError. */
+  async dispose(): Promise<void> {
+    if (this.disposed) return;
+    this.disposed = true;
+    await this.channel.call('disposeSequence', { sequence: this.sequence }).catch(() => undefined);
+  }
+}
