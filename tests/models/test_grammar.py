@@ -12,7 +12,6 @@ from executorch_webgpu import errors
 from executorch_webgpu.generation import TextGenerator
 from executorch_webgpu.grammar import Grammars, vocabulary_of
 from models.conftest import FULL
-from models.test_native_runtime import models  # noqa: F401
 
 SCHEMA = {
     "type": "object",
@@ -47,7 +46,7 @@ def fits(value) -> bool:
 
 
 @pytest.fixture(scope="module")
-def model(models):  # noqa: F811
+def model(models):
     with TextGenerator(models / "smollm2-135m-instruct", "cpu") as model:
         yield model
 
@@ -83,7 +82,7 @@ def test_greedy_and_grammars(model):
 
 
 @pytest.mark.gpu
-def test_the_gpu_gives_the_same(model, models):  # noqa: F811
+def test_the_gpu_gives_the_same(model, models):
     expected = model.generate(PROMPT, json_schema=SCHEMA, max_tokens=12)
     with TextGenerator(models / "smollm2-135m-instruct", "webgpu") as gpu:
         found = gpu.generate(PROMPT, json_schema=SCHEMA, max_tokens=12)
