@@ -1,5 +1,5 @@
 // One message, with what can be done with it.
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { CopyButton, IconButton } from '../shell/controls.js';
 import { milliseconds, plural } from '../model/format.js';
 import { busy, edit, live, retry } from './answer.js';
@@ -24,7 +24,8 @@ interface EditorProps {
 }
 function Editor({ text, onDone, onSave }: EditorProps) {
   const area = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => {
+  // before the first paint: who types at once types here
+  useLayoutEffect(() => {
     area.current?.focus();
     area.current?.setSelectionRange(text.length, text.length);
   }, []);
