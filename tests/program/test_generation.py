@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import numpy as np
@@ -10,32 +9,12 @@ import pytest
 from executorch_webgpu import cli, errors, runtime
 from executorch_webgpu.generation import TextGenerator
 from executorch_webgpu.text import StopFinder, TextStreamer
+from program.conftest import save_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 DEVICES = ["cpu", pytest.param("webgpu", marks=pytest.mark.gpu)]
-TEMPLATE = (
-    "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} w9 {% endfor %}"
-    "{% if add_generation_prompt %}w8{% endif %}"
-)
 PROMPT = "w11 w12 w13"
 VARIED = {"repetition_penalty": 50.0}  # the decoder likes to say one word for ever
-
-
-def save_tokenizer(folder, template=TEMPLATE):
-    words = {f"w{i}": i for i in range(92)} | {"user": 92, "assistant": 93, "system": 94, "rest": 95}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="rest"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template} if template else {}))
-
-
-@pytest.fixture(scope="module")
-def folder(fixture_of, tmp_path_factory):
-    """The small decoder as a model folder."""
-    folder = tmp_path_factory.mktemp("decoder")
-    shutil.copy(fixture_of("decoder2").path, folder / "model.pte")
-    save_tokenizer(folder)
-    return folder
 
 
 @pytest.fixture

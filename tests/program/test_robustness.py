@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,18 +14,10 @@ import torch
 from executorch_webgpu import errors, runtime
 from executorch_webgpu.generation import TextGenerator
 from program import memory_cycles
-from program.test_generation import save_tokenizer
 from program.test_runtime import _export, _write
 
 MB = 1 << 20
 DEVICES = ["cpu", pytest.param("webgpu", marks=pytest.mark.gpu)]
-
-
-@pytest.fixture
-def folder(fixture_of, tmp_path):
-    shutil.copy(fixture_of("decoder2").path, tmp_path / "model.pte")
-    save_tokenizer(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture(scope="module")

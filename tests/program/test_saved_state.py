@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
 
 import pytest
 from executorch_webgpu import errors
 from executorch_webgpu.generation import TextGenerator
-from program.test_generation import DEVICES, VARIED, save_tokenizer
+from program.test_generation import DEVICES, VARIED
 
 FIRST, SECOND = [11, 12, 13, 50, 3], [77, 21, 6]
 ROW = 2 * 2 * 2 * 16 * 4  # bytes of a position: layers, k and v, heads, their width, f32
 
 
 @pytest.fixture(scope="module")
-def folders(fixture_of, tmp_path_factory):
+def folders(folder_of):
     """The small decoder as a model folder, and another model."""
-    folders = []
-    for name in ("decoder2", "decoder2_all"):
-        folders.append(tmp_path_factory.mktemp(name))
-        shutil.copy(fixture_of(name).path, folders[-1] / "model.pte")
-        save_tokenizer(folders[-1])
-    return folders
+    return [folder_of(name) for name in ("decoder2", "decoder2_all")]
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 from executorch_webgpu import errors
 from executorch_webgpu.generation import TextGenerator
-from program.test_generation import DEVICES, VARIED, save_tokenizer
+from program.test_generation import DEVICES, VARIED
 
 FIRST, SECOND, THIRD = [11, 12, 13, 50, 3], [77, 21, 6], [5] * 20
 STATE = 2 * 2 * 2 * 64 * 16 * 4  # layers, keys and values, heads, positions, their width, f32
 CASES = [(FIRST, {}), (SECOND, VARIED | {"temperature": 1.5, "seed": 3}), (THIRD, VARIED | {"logprobs": True})]
-
-
-@pytest.fixture(scope="module")
-def folder(fixture_of, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("decoder")
-    shutil.copy(fixture_of("decoder2").path, folder / "model.pte")
-    save_tokenizer(folder)
-    return folder
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 from executorch_webgpu import errors
 from executorch_webgpu.generation import TextGenerator
-from program.test_generation import DEVICES, VARIED, save_tokenizer
+from program.test_generation import DEVICES, VARIED
 
 PERIOD = [11, 12, 13, 50, 3]
 PROMPTS = [PERIOD * 4, [77, 21, 6], [90, 4, 90, 4, 8, 90, 4]]
 
 
 @pytest.fixture(scope="module")
-def folders(fixture_of, tmp_path_factory):
+def folders(folder_of):
     """The small decoder with the logits of the last position, and with those of all."""
-    folders = {}
-    for name in ("decoder2", "decoder2_all"):
-        folders[name] = tmp_path_factory.mktemp(name)
-        shutil.copy(fixture_of(name).path, folders[name] / "model.pte")
-        save_tokenizer(folders[name])
-    return folders
+    return {name: folder_of(name) for name in ("decoder2", "decoder2_all")}
 
 
 @pytest.mark.parametrize("device", DEVICES)
