@@ -1,6 +1,7 @@
 // Sorting by a number. std::stable_sort is instantiated for every type and comparison, 2 KB of code each; this is once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
