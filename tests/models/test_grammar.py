@@ -27,22 +27,111 @@ SCHEMA = {
 PROMPT = [{"role": "user", "content": "Describe a pet as JSON."}]
 
 
+def is_text(value, most: int) -> bool:
+    return isinstance(value, str) and len(value) <= most
+
+
+def is_number(value, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
 def fits(value) -> bool:
     """What SCHEMA says."""
-
-    def is_text(text, most):
-        return isinstance(text, str) and len(text) <= most
-
     likes = value["likes"]
     return (
         sorted(value) == ["age", "kind", "likes", "name"]
         and is_text(value["name"], 12)
-        and type(value["age"]) is int
-        and 0 <= value["age"] <= 120
+        and is_number(value["age"], 0, 120)
         and value["kind"] in ("cat", "dog", "bird")
         and 1 <= len(likes) <= 2
         and all(is_text(text, 8) for text in likes)
     )
+
+
+PLACE = {
+    "type": "object",
+    "properties": {
+        "lat": {"type": "integer", "minimum": -90, "maximum": 90},
+        "name": {"type": "string", "maxLength": 9},
+    },
+    "required": ["lat"],
+    "additionalProperties": False,
+}
+
+
+def is_place(value) -> bool:
+    return (
+        "lat" in value
+        and value.keys() <= {"lat", "name"}
+        and is_number(value["lat"], -90, 90)
+        and is_text(value.get("name", ""), 9)
+    )
+
+
+# name: a schema, and what it says
+SCHEMAS = {
+    "object": (SCHEMA, fits),
+    "list": (
+        {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 99}, "minItems": 3, "maxItems": 3},
+        lambda value: len(value) == 3 and all(is_number(number, 1, 99) for number in value),
+    ),
+    "nested": (
+        {
+            "type": "object",
+            "properties": {
+                "from": {"$ref": "#/$defs/place"},
+                "stops": {"type": "array", "items": {"$ref": "#/$defs/place"}, "maxItems": 2},
+            },
+            "required": ["from", "stops"],
+            "additionalProperties": False,
+            "$defs": {"place": PLACE},
+        },
+        lambda value: (
+            list(value) == ["from", "stops"]
+            and len(value["stops"]) <= 2
+            and all(map(is_place, [value["from"], *value["stops"]]))
+        ),
+    ),
+    "either": (
+        {
+            "anyOf": [
+                {
+                    "type": "object",
+                    "properties": {"ok": {"const": True}},
+                    "required": ["ok"],
+                    "additionalProperties": False,
+                },
+                {
+                    "type": "object",
+                    "properties": {"error": {"type": "string", "maxLength": 20}, "code": {"enum": [1, 2, None]}},
+                    "required": ["error", "code"],
+                    "additionalProperties": False,
+                },
+            ]
+        },
+        lambda value: (
+            (list(value) == ["ok"] and value["ok"] is True)
+            or (
+                list(value) == ["error", "code"]
+                and is_text(value["error"], 20)
+                and (value["code"] is None or is_number(value["code"], 1, 2))
+            )
+        ),
+    ),
+    "pattern": (
+        {
+            "type": "object",
+            "properties": {"day": {"type": "string", "pattern": "^[0-9]{4}-[01][0-9]$"}, "open": {"type": "boolean"}},
+            "required": ["day", "open"],
+            "additionalProperties": False,
+        },
+        lambda value: (
+            list(value) == ["day", "open"]
+            and bool(re.fullmatch("[0-9]{4}-[01][0-9]", value["day"]))
+            and type(value["open"]) is bool
+        ),
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +141,18 @@ def model(models):
 
 
 @pytest.mark.timeout(3600)
-def test_every_seed_gives_json_by_the_schema(model):
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_seed_gives_json_by_the_schema(model, name):
     """Hot, so that without the grammar nearly nothing would be JSON."""
+    schema, follows = SCHEMAS[name]
     cut = 0
-    seeds = 200 if FULL else 5
+    seeds = 200 if FULL else 4 if name == "object" else 1
     for seed in range(seeds):
-        result = model.generate(PROMPT, json_schema=SCHEMA, temperature=1.5, seed=seed, max_tokens=100)
+        result = model.generate(PROMPT, json_schema=schema, temperature=1.5, seed=seed, max_tokens=100)
         if result.finish_reason == "length":
             cut += 1
             continue
-        assert result.finish_reason == "stop" and fits(json.loads(result.text)), (seed, result.text)
+        assert result.finish_reason == "stop" and follows(json.loads(result.text)), (seed, result.text)
     assert cut < seeds / 4
     # one token was in flight, and the cache holds the text
     assert model.cached_ids[-3:] == result.ids[-4:-1]
