@@ -163,6 +163,35 @@ def test_two_adapters_and_their_scales(small, tmp_path, device):
             session.set_adapter_scale("two", math.nan)
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("webgpu", marks=[pytest.mark.gpu, pytest.mark.full])])
+def test_sequences_and_drafts(small, tmp_path, device):
+    """Two conversations with one adapter, each with drafts; a new scale is for both, which then begin anew."""
+    program, decoder = small
+    lora = Lora(decoder, ALL, 8)
+    prompts, options = (IDS[:5] * 3, IDS), {"max_tokens": 24}
+    with TextGenerator(program.parent, device, adapters=[lora.save(tmp_path / "all")], **DEVICES[device]) as model:
+        model.end_ids = frozenset()
+        expected = []
+        for scale in (1.0, 0.0):
+            model.set_adapter_scale("all", scale)
+            expected.append([model.generate(prompt, **options).ids for prompt in prompts])
+            with lora.on(decoder, scale):
+                for prompt, ids in zip(prompts, expected[-1], strict=True):
+                    evaluation.check_greedy(decoder, prompt, ids)
+        assert expected[0] != expected[1]
+        places = [model, model.new_sequence()]
+        for scale, alone in zip((1.0, 0.0), expected, strict=True):
+            model.set_adapter_scale("all", scale)
+            assert [place.cached_ids for place in places] == [[], []]
+            streams = [p.stream(ids, speculation=8, **options) for p, ids in zip(places, prompts, strict=True)]
+            assert [[t.id for t in tokens] for tokens in zip(*zip(*streams, strict=True), strict=True)] == alone
+            place = places[1]
+            drafted = place.generate(prompts[1] + alone[1], speculation=8, **options)
+            assert drafted.ids == model.generate(prompts[1] + alone[1], **options).ids
+            assert drafted.reused_tokens == len(prompts[1]) + 23
+            assert 0 < drafted.accepted_tokens == 23 - drafted.model_calls
+
+
 def test_alpha_of_single_modules(small, tmp_path):
     program, decoder = small
     lora = Lora(decoder, ("self_attn.q_proj", "mlp.up_proj"), 4)
