@@ -4,6 +4,7 @@ import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSyn
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { rolldown } from 'rolldown';
+import { minifySync } from 'rolldown/utils';
 
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const dist = path.join(root, 'dist');
@@ -69,8 +70,12 @@ writeFileSync(
 );
 
 for (const { name, folder } of builds) {
-  mkdirSync(path.join(dist, 'wasm', name), { recursive: true });
-  for (const file of ['etwgpu.mjs', 'etwgpu.wasm'])
-    copyFileSync(path.join(folder, file), path.join(dist, 'wasm', name, file));
+  const to = path.join(dist, 'wasm', name);
+  mkdirSync(to, { recursive: true });
+  copyFileSync(path.join(folder, 'etwgpu.wasm'), path.join(to, 'etwgpu.wasm'));
+  // Emscripten leaves the names of what is local: a quarter of the file
+  const glue = minifySync('etwgpu.mjs', readFileSync(path.join(folder, 'etwgpu.mjs'), 'utf8'), { module: true });
+  if (glue.errors.length > 0) throw new Error(`${name}/etwgpu.mjs: ${glue.errors[0].message}`);
+  writeFileSync(path.join(to, 'etwgpu.mjs'), glue.code);
 }
 console.log(`web: dist with ${builds.map((b) => b.name).join(', ')} of ${[...ids].join(', ')}`);
