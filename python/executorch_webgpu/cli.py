@@ -76,7 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
     """`executorch-webgpu run FOLDER PROMPT …`: the text goes to stdout as it comes, figures to stderr."""
     from executorch_webgpu.generation import TextGenerator
 
-    with TextGenerator(arguments.folder, arguments.device, adapters=arguments.adapter) as model:
+    with TextGenerator(
+        arguments.folder, arguments.device, variant=arguments.variant, adapters=arguments.adapter
+    ) as model:
         prompt = arguments.prompt
         if model.text_model.has_template and not arguments.raw:
             prompt = [{"role": "user", "content": prompt}]
@@ -112,6 +114,14 @@ def profile(arguments: argparse.Namespace) -> int:
         print(f"{name}\n{profiling.table(times, peak, arguments.each)}\n")
     if arguments.trace:
         profiling.write_trace(arguments.trace, profiles)
+    return 0
+
+
+def merge(arguments: argparse.Namespace) -> int:
+    """`executorch-webgpu merge DIR DIR… --out DIR`"""
+    from executorch_webgpu import variants
+
+    variants.merge(arguments.folders, arguments.out)
     return 0
 
 
@@ -184,8 +194,14 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--adapter", type=Path, action="append", default=[], metavar="DIR", help="a LoRA adapter of peft; repeatable"
     )
+    one.add_argument("--variant", metavar="NAME", help="of the folder's manifest; default: its first")
     one.add_argument("--raw", action="store_true", help="continue the text, without the model's chat template")
     one.set_defaults(run=run)
+
+    one = commands.add_parser("merge", help="make one model folder of several, as variants of one model")
+    one.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a model folder; the best one first")
+    one.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write")
+    one.set_defaults(run=merge)
 
     one = commands.add_parser("profile", help="time every kernel of a prompt and of a token")
     one.add_argument("folder", type=Path, help="a model folder")

@@ -22,6 +22,7 @@ from executorch_webgpu.errors import InvalidArgumentError
 from executorch_webgpu.grammar import Grammars, Matcher
 from executorch_webgpu.native import _native
 from executorch_webgpu.text import Message, Prompt, StopFinder, TextModel, TextStreamer
+from executorch_webgpu.variants import variant_files
 
 __all__ = ["GeneratedToken", "Generation", "Message", "Prompt", "TextGenerator"]
 
@@ -81,24 +82,25 @@ def _check(name: str, value: Any, low: float, high: float, whole: bool = False) 
         raise InvalidArgumentError(f"{name}: {value!r} is not {kind}between {low} and {high}")
 
 
-def data_files(folder: Path) -> list[Path]:
-    """The .ptd with the weights of a folder whose program does not hold them itself."""
-    manifest = folder / "manifest.json"
-    variants = json.loads(manifest.read_text())["variants"] if manifest.is_file() else []
-    return [folder / variant["data"] for variant in variants[:1] if "data" in variant]
-
-
 class TextGenerator:
     """A language model with its tokenizer. One generation at a time; what a prompt shares with the tokens in the cache
     is not run again, so a conversation pays for its new message only."""
 
     def __init__(
-        self, folder: str | os.PathLike, device: str = "webgpu", *, method: str = "forward", **options: Any
+        self,
+        folder: str | os.PathLike,
+        device: str = "webgpu",
+        *,
+        method: str = "forward",
+        variant: str | None = None,
+        **options: Any,
     ) -> None:
-        """folder: model.pte with tokenizer.json and tokenizer_config.json. options: those of runtime.load."""
+        """folder: a model folder, or a model.pte with tokenizer.json and tokenizer_config.json. variant: of the
+        manifest, by name; the first one else. options: those of runtime.load."""
         folder = Path(folder)
         self.text_model = TextModel(folder)
-        self.session = runtime.load(folder / "model.pte", device, **({"data": data_files(folder)} | options))
+        program, data = variant_files(folder, variant)
+        self.session = runtime.load(program, device, **({"data": data} | options))
         self._native = _native.Generator(self.session._native, method)
         self.end_ids = self._end_ids(folder)
         self._folder = folder

@@ -144,6 +144,7 @@ def write_manifest(
                 "name": variant_name(built.weights),
                 "program": PROGRAM,
                 "dtype": "f32",
+                "precisions": list(built.precisions),
                 "weights": dict(built.weights),
                 "limits": needed,
                 "metadata": dict(built.constant_methods),

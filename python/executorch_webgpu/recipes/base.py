@@ -66,6 +66,7 @@ class BuiltModel:
     constant_methods: Mapping[str, Any]
     card: Card
     weights: Mapping[str, Any]  # how the weights are stored: bits, group, symmetric, embedding_bits …
+    precisions: tuple[str, ...] = ("f32",)  # of the GPU's intermediates, in which the results are good
     made_up: bool = False  # the weights are random, of the right shapes
     files: Mapping[str, bytes] = field(default_factory=dict)
     name: str = ""  # of the model, where it is not the recipe's

@@ -159,6 +159,7 @@ def text_model(
         constant_methods=metadata(config, tokens),
         card=card,
         weights=scheme.describe() if isinstance(scheme, Scheme) else scheme,
+        precisions=("f32", "f16"),
         made_up=made_up,
         name=name,
         files={**tokenizer, "generation_config.json": tokens.generation_config()},
