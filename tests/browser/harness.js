@@ -37,6 +37,7 @@ window.harness = {
       try {
         const session = await et.ExecuTorchRuntime.loadModel({
           cache: 'none',
+          precision: 'f32', // what eager is compared with
           ...options,
           signal: controller.signal,
           debug: {
@@ -114,27 +115,37 @@ window.harness = {
   counters: ({ key }) => attempt(() => sessions[key].counters()),
   inspect: ({ key }) => attempt(() => sessions[key].inspect()),
   profile: ({ key }) => attempt(() => sessions[key].profile()),
-  reload: ({ key }) => attempt(() => sessions[key].reload()),
+  reload: ({ key }) =>
+    attempt(async () => {
+      await sessions[key].reload();
+      return { cache: sessions[key].info.cache };
+    }),
   dispose: ({ key }) => attempt(() => sessions[key].dispose()),
   loseDevice: ({ key }) => attempt(() => sessions[key].loseDevice()),
 
   /** Largest difference from eager's probabilities of the first `batch` pictures, and the classes. */
+  /** `times` calls at once, of `batch` pictures each. */
   classify: ({ key, batch, times = 1 }) =>
     attempt(async () => {
       const expected = await (await fetch('/data/expected.json')).json();
       const { shape, classes } = expected.classify;
-      const pictures = (await floats('/data/pictures.bin')).subarray(0, (batch * shape[1] * shape[2] * shape[3]) | 0);
-      const want = (await floats('/data/probabilities.bin')).subarray(0, batch * classes);
-      const input = et.tensor('f32', [batch, ...shape.slice(1)], pictures);
-      const all = await Promise.all(Array.from({ length: times }, () => sessions[key].run([input])));
+      const pictures = await floats('/data/pictures.bin');
+      const probabilities = await floats('/data/probabilities.bin');
+      const size = shape[1] * shape[2] * shape[3];
+      // each call begins with another picture
+      const begins = Array.from({ length: times }, (_, call) => call % (pictures.length / size - batch + 1));
+      const input = (begin) => pictures.slice(begin * size, (begin + batch) * size);
+      const run = (begin) => sessions[key].run([et.tensor('f32', [batch, ...shape.slice(1)], input(begin))]);
+      const all = await Promise.all(begins.map(run));
       let worst = 0;
-      for (const [output] of all) {
+      all.forEach(([output], call) => {
+        const want = probabilities.subarray(begins[call] * classes, (begins[call] + batch) * classes);
         if (output.data.length !== want.length) throw new Error(`an output of ${output.data.length} numbers`);
         for (let i = 0; i < want.length; ++i) {
           const difference = Math.abs(output.data[i] - want[i]);
           worst = difference <= worst ? worst : difference; // NaN counts as worst
         }
-      }
+      });
       const [output] = all[0];
       const labels = sessions[key].info.files['labels.txt'].trimEnd().split('\n');
       const top = Array.from({ length: batch }, (_, b) => {

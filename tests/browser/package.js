@@ -25,6 +25,13 @@ async function once(options) {
   }
 }
 
+/** What a load says; nothing is run. */
+async function infoOf(options) {
+  const session = await ExecuTorchRuntime.loadModel(options);
+  await session.dispose();
+  return session.info;
+}
+
 async function fileFrom(url, name = url.slice(url.lastIndexOf('/') + 1), relative = '') {
   const file = new File([await (await fetch(url)).blob()], name);
   if (relative) Object.defineProperty(file, 'webkitRelativePath', { value: relative });
@@ -124,6 +131,7 @@ window.tests = {
     return once({ model: await models[kind](folder), device: 'wasm' });
   },
 
+  infoOf,
   async open({ key, ...options }) {
     sessions[key] = await ExecuTorchRuntime.loadModel(options);
     return sessions[key].info;

@@ -10,22 +10,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { launch } from '../../tools/browser/launch.mjs';
 import { serve } from '../../tools/serve.mjs';
+import { writeStaleBuilds, writeVariants } from './folders.mjs';
 import { writeParts } from './parts.mjs';
+import { PICTURES } from './pictures.mjs';
 import { assert, Runner } from './runner.mjs';
 import { countWork } from './work_counts.mjs';
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const ROOT = path.dirname(path.dirname(HERE));
 const MODELS = path.join(process.env.ETWGPU_CACHE ?? '', 'models');
-// scikit-image's pictures
-const PICTURES = execFileSync(
-  'python',
-  ['-c', 'import importlib.util as u, os; print(os.path.dirname(u.find_spec("skimage").origin))'],
-  { encoding: 'utf8' },
-)
-  .trim()
-  .concat('/data');
-
 const FOLDER = '/models/efficientnet-lite0/';
 const LLM = '/models/smollm2-135m-instruct/';
 const PROGRAM = `${FOLDER}model.pte`;
@@ -40,6 +33,8 @@ const runner = new Runner({ seconds: 240 });
 const { test } = runner;
 
 const PARTS = path.join(ROOT, 'build/browser-tests/parts');
+const STALE = path.join(ROOT, 'build/browser-tests/stale');
+const VARIANTS = path.join(ROOT, 'build/browser-tests/variants');
 const ADAPTERS = mkdtempSync(path.join(os.tmpdir(), 'adapters-'));
 process.on('exit', () => rmSync(ADAPTERS, { recursive: true, force: true }));
 const MOUNTS = {
@@ -49,6 +44,8 @@ const MOUNTS = {
   '/pictures/': PICTURES,
   '/models/parts/': PARTS,
   '/adapters/': ADAPTERS,
+  '/stale/': STALE,
+  '/models/variants/': VARIANTS,
 };
 
 /** A browser, a server that can be made to fail, and a page with package.js. `launchOptions` as for `launch`. */
@@ -313,6 +310,53 @@ async function failingWorkers({ page }, label) {
   });
 }
 
+async function choosing({ page }, label) {
+  const pretend = (query) => ({ debug: { instrument: url(page, `/saboteur.js?${query}`) } });
+  await test(`${label}: auto takes the CPU where the GPU is one in software or cannot run the model, and says why`, async () => {
+    const imitated = await page.do('once', { modelUrl: FOLDER });
+    assert(imitated.info.device === 'wasm' && /in software/.test(imitated.info.fallbackReason), imitated.info);
+    const able = await page.do('infoOf', { modelUrl: FOLDER, ...pretend('hardware') });
+    assert(able.device === 'webgpu' && !able.fallbackReason, able);
+    assert(able.precision === 'f32' && !/f16/.test(able.path), able); // its manifest lists no other
+    const small = 'hardware&largest-buffer=65536';
+    const { info, checksum } = await page.do('once', { modelUrl: FOLDER, ...pretend(small) });
+    assert(info.device === 'wasm' && checksum === imitated.checksum, info);
+    assert(/^the GPU cannot run this model: /.test(info.fallbackReason), info.fallbackReason);
+    const refused = await page.fails('once', { modelUrl: FOLDER, device: 'webgpu', ...pretend(small) });
+    assert(refused.class === 'GpuError', refused);
+    return info.fallbackReason;
+  });
+}
+
+async function variants({ page }, label) {
+  await test(`${label}: of a folder's variants the first that suits is taken, for its limits and its size`, async () => {
+    const load = { modelUrl: '/models/variants/' };
+    const chosen = async (options) => (await page.do('infoOf', { ...load, ...options })).variant;
+    assert((await chosen({ device: 'wasm' })).name === 'large', 'the CPU has no limits');
+    const limited = await chosen({ device: 'webgpu' });
+    assert(limited.name === 'small' && /large needs maxBufferSize/.test(limited.reason), limited);
+    const instrument = url(page, '/saboteur.js?memory=0.01');
+    const low = await chosen({ device: 'wasm', debug: { instrument } });
+    assert(low.name === 'large' && /smallest, and none suits/.test(low.reason), low);
+    const asked = await chosen({ device: 'wasm', variant: 'small' });
+    assert(asked.name === 'small' && /asked for/.test(asked.reason), asked);
+    return limited.reason;
+  });
+}
+
+async function starting({ page }, label) {
+  await test(`${label}: a worker that never starts is replaced`, async () => {
+    const { checksum } = await page.do('once', wasm);
+    const late = { workerUrl: url(page, '/silent_worker.js'), debug: { workerPatienceMs: 200 } };
+    assert((await page.do('once', { ...wasm, ...late })).checksum === checksum, 'another answer');
+  });
+  await test(`${label}: scripts and WebAssembly of two builds are told apart`, async () => {
+    const error = await page.fails('once', { ...wasm, wasmUrl: '/stale/' });
+    assert(error.class === 'BuildMismatchError', error);
+    return error.message;
+  });
+}
+
 const CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'";
 
 /** A host that forbids `eval`, inline scripts and everything of elsewhere, and isolates its pages. */
@@ -450,7 +494,7 @@ async function firefox({ page, asked }) {
   await test('firefox webgpu: downloaded, kept, loaded from the cache, on both sides of a worker', async () => {
     const gpu = { modelUrl: FOLDER, device: 'webgpu' };
     const first = await page.do('once', gpu);
-    assert(first.info.cache.state === 'stored' && first.info.path === 'webgpu-f16', first.info);
+    assert(first.info.cache.state === 'stored' && first.info.path === 'webgpu-baseline', first.info);
     asked();
     const again = await page.do('once', gpu);
     assert(again.info.cache.state === 'hit' && again.checksum === first.checksum, again.info.cache);
@@ -472,6 +516,8 @@ async function firefox({ page, asked }) {
   });
 }
 
+writeStaleBuilds(path.join(ROOT, 'web/dist/wasm'), STALE);
+writeVariants(path.join(MODELS, '..', FOLDER), VARIANTS);
 await (async () => {
   await withPage('chromium', {}, async (s) => {
     const helpers = await caching(s, 'chromium');
@@ -480,6 +526,9 @@ await (async () => {
     await shards(s, 'chromium', helpers);
     await sources(s, 'chromium', helpers);
     await failingWorkers(s, 'chromium');
+    await choosing(s, 'chromium');
+    await variants(s, 'chromium');
+    await starting(s, 'chromium');
     await strictPolicy(s, 'chromium', [{ modelUrl: LLM, device: 'wasm' }]);
     await images(s, 'chromium');
     await talking(s, 'chromium');

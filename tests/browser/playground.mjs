@@ -1,9 +1,10 @@
-// The playground as a reader uses it, in Chromium, on the CPU with the real models.
+// The playground as a reader uses it, on the CPU with the real models: in Chromium, and in short in Firefox.
 //
 //   node tests/browser/playground.mjs [--only REGEX]       alone; tests/browser/run.mjs includes it
 import { fileURLToPath } from 'node:url';
 import { launch } from '../../tools/browser/launch.mjs';
 import { chatTests } from './playground/chat.mjs';
+import { firefoxTests } from './playground/firefox.mjs';
 import { pageTests } from './playground/pages.mjs';
 import { qualityTests } from './playground/quality.mjs';
 import { siteTests } from './playground/site.mjs';
@@ -23,6 +24,7 @@ export async function playgroundTests(runner) {
     await browser.close();
     await server.close();
   }
+  await firefoxTests(runner, named);
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

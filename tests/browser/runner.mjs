@@ -9,8 +9,8 @@ export function assert(condition, message) {
   if (!condition) throw new Error(typeof message === 'string' ? message : JSON.stringify(message));
 }
 
-/** Processor seconds of this process' descendants: what a test costs, whatever else the machine does. Linux only. */
-function processorSeconds() {
+/** This process and its descendants: parent and processor time by pid. Linux only. */
+function descendants() {
   const processes = new Map();
   for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
     try {
@@ -24,9 +24,27 @@ function processorSeconds() {
     }
   }
   const ours = (pid) => pid === process.pid || (processes.has(pid) && ours(processes.get(pid).parent));
-  let ticks = 0;
-  for (const [pid, process] of processes) if (ours(pid)) ticks += process.ticks;
-  return ticks / CLOCK_TICKS;
+  return [...processes].filter(([pid]) => ours(pid));
+}
+
+/** Processor seconds of this process' descendants: what a test costs, whatever else the machine does. */
+function processorSeconds() {
+  return descendants().reduce((sum, [, { ticks }]) => sum + ticks, 0) / CLOCK_TICKS;
+}
+
+/** Bytes of memory that the browsers started by this process have for themselves: not what is mapped from files. */
+export function browserBytes() {
+  let kilobytes = 0;
+  for (const [pid] of descendants()) {
+    if (pid === process.pid) continue;
+    try {
+      const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+      for (const [, size] of status.matchAll(/^(?:RssAnon|RssShmem):\s+(\d+) kB$/gm)) kilobytes += Number(size);
+    } catch {
+      // it has ended meanwhile
+    }
+  }
+  return kilobytes * 1024;
 }
 
 /**

@@ -33,17 +33,24 @@ const LIMITS = [
   'maxComputeWorkgroupStorageSize',
 ] as const;
 
+/** Browsers do not tell the kind of an adapter, but software ones name themselves. */
+export function isSoftware(adapter: { vendor: string; architecture: string; description: string }): boolean {
+  const text = `${adapter.vendor} ${adapter.architecture} ${adapter.description}`;
+  return /swiftshader|llvmpipe|lavapipe|basic render|software/i.test(text);
+}
+
 async function webgpu(): Promise<Capabilities['webgpu']> {
   const none = (reason: string): Capabilities['webgpu'] => ({ available: false, reason, features: [], limits: {} });
   if (!globalThis.isSecureContext) return none('WebGPU needs a secure context (https or localhost)');
   if (!('gpu' in navigator) || !navigator.gpu) return none('this browser has no WebGPU');
   try {
-    const adapter = await navigator.gpu.requestAdapter();
+    const adapter = await navigator.gpu.requestAdapter({ powerPreference: 'high-performance' }); // as the runtime does
     if (!adapter) return none('the browser found no GPU adapter');
     const { vendor, architecture, description } = adapter.info;
+    const software = adapter.info.isFallbackAdapter || isSoftware(adapter.info);
     return {
       available: true,
-      adapter: { vendor, architecture, description },
+      adapter: { vendor, architecture, description, software },
       features: [...adapter.features].sort(),
       limits: Object.fromEntries(LIMITS.map((name) => [name, Number(adapter.limits[name])])),
     };

@@ -24,6 +24,12 @@ export interface CallOptions<K extends CallName> {
   transfer?: Transferable[];
 }
 
+/** The error of a worker's `error` event, which is then dealt with. */
+export function workerFailed(event: ErrorEvent): ExecuTorchError {
+  event.preventDefault?.();
+  return makeError('worker_died', `the worker failed: ${event.message || 'its script could not be loaded'}`);
+}
+
 export class Channel {
   private readonly pending = new Map<number, Pending>();
   private nextId = 1;
@@ -33,8 +39,7 @@ export class Channel {
   constructor(private readonly port: Port) {
     port.onmessage = (event) => this.receive(event.data as FromWorker);
     port.onerror = (event) => {
-      event.preventDefault?.();
-      this.close(makeError('worker_died', `the worker failed: ${event.message || 'its script could not be loaded'}`));
+      this.close(workerFailed(event));
     };
     port.onmessageerror = () => this.close(makeError('worker_died', 'a message of the worker could not be read'));
   }
@@ -92,6 +97,7 @@ export class Channel {
   }
 
   private receive(message: FromWorker): void {
+    if (message.type === 'started') return;
     if (message.type === 'alive') return this.watchOver(message.lock);
     const call = this.pending.get(message.id);
     if (!call) return;

@@ -25,6 +25,7 @@ export type {
   MemoryReport,
   ModelSource,
   Path,
+  Precision,
   Progress,
   Prompt,
   ResponseFormat,

@@ -11,6 +11,7 @@ import type {
   GenerateResult,
   KernelTime,
   MemoryReport,
+  Precision,
   Progress,
   Prompt,
   SessionInfo,
@@ -41,7 +42,7 @@ export interface LoadRequest {
   /** On the caller's own thread only. */
   gpuDevice?: GPUDevice;
   exact: boolean;
-  f16: boolean;
+  precision: 'auto' | Precision;
   threads: number;
   /** Milliseconds; 0: what was measured before is used, nothing is measured; -1: nor that. */
   tuneMs: number;
@@ -92,6 +93,8 @@ export type ToWorker =
   | { type: 'abort'; id: number };
 
 export type FromWorker =
+  /** The first message: the worker runs. */
+  | { type: 'started' }
   /** Web Lock that the worker holds as long as it lives: whoever gets it knows that the worker is gone. */
   | { type: 'alive'; lock: string }
   | { type: 'reply'; id: number; result: unknown }

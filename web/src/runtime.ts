@@ -5,6 +5,7 @@ import { Channel, type Port } from './channel.js';
 import { cancelled, DeviceLostError, makeError, NoAdapterError, throwIfAborted } from './errors.js';
 import type { FromWorker, LoadRequest } from './protocol.js';
 import { Session } from './session.js';
+import { startedWorker } from './started-worker.js';
 import { adapterOf, sourceOf } from './sources.js';
 import type { Capabilities, LoadOptions, SessionInfo, WasmTier } from './types.js';
 
@@ -36,7 +37,7 @@ function buildUrls(build: Build, base: string | URL | undefined): { module: URL;
   return { module: new URL(`${build}/etwgpu.mjs`, folder), wasm: new URL(`${build}/etwgpu.wasm`, folder) };
 }
 
-function startWorker(url: string | URL | undefined): Worker {
+function newWorker(url: string | URL | undefined): Worker {
   return url === undefined
     ? new Worker(new URL('./worker.js', import.meta.url), { type: 'module' })
     : new Worker(url, { type: 'module' });
@@ -83,6 +84,11 @@ function deviceOf(options: LoadOptions): Pick<LoadRequest, 'device' | 'gpuDevice
   return { device };
 }
 
+function precisionOf({ precision = 'auto' }: LoadOptions): LoadRequest['precision'] {
+  if (['auto', 'f32', 'f16'].includes(precision)) return precision;
+  throw makeError('invalid_argument', `no precision '${String(precision)}'`);
+}
+
 function tuneMs(tune: LoadOptions['tune']): number {
   if (tune === false) return -1;
   if (tune === undefined) return 0;
@@ -108,7 +114,7 @@ async function loadRequest(options: LoadOptions): Promise<LoadRequest> {
     cache: options.cache ?? 'auto',
     ...device,
     exact: options.activations === 'exact',
-    f16: options.precision === 'f16',
+    precision: precisionOf(options),
     threads,
     tuneMs: tuneMs(options.tune),
     memoryCap: options.memoryCap ?? 0,
@@ -151,7 +157,8 @@ async function start(
   const { onProgress } = options;
   throwIfAborted(signal);
   const request = await loadRequest(options);
-  const channel = new Channel(options.worker === false ? await startHere() : startWorker(options.workerUrl));
+  const worker = () => startedWorker(() => newWorker(options.workerUrl), signal, options.debug?.workerPatienceMs);
+  const channel = new Channel(options.worker === false ? await startHere() : await worker());
   const transfer = request.source.kind === 'stream' ? [request.source.stream as unknown as Transferable] : [];
   // Nothing of a half-loaded model is worth keeping: ending the worker stops the network and frees all memory at once.
   const abort = () => channel.close(cancelled(signal));

@@ -57,16 +57,19 @@ export interface LoadOptions {
   /** `auto` keeps downloads for the next visit, as far as the browser has room; `none` keeps nothing. */
   cache?: 'auto' | 'none';
   /**
-   * `auto`: WebGPU where there is an adapter, else the CPU; `session.fallbackReason` then says why. A GPUDevice of yours
-   * needs `worker: false`, since devices cannot be sent to a worker.
+   * `auto`: WebGPU where there is a GPU that can run the model, else the CPU; `session.fallbackReason` then says why. A
+   * GPUDevice of yours needs `worker: false`, since devices cannot be sent to a worker.
    */
   device?: 'auto' | DeviceName | GPUDevice;
   /** `false` runs the same engine on the calling thread, e.g. in a worker of yours; without CPU threads. */
   worker?: boolean;
   /** `exact`: the CPU multiplies in f32, not with 16-bit activations, and its caches are f32, not f16. */
   activations?: 'auto' | 'exact';
-  /** `f16`: intermediates and KV cache in half precision on GPUs that can. */
-  precision?: 'f32' | 'f16';
+  /**
+   * Of intermediates and KV cache on the GPU. `f16` is half the bytes, on GPUs that can; `auto` takes it for model folders
+   * whose manifest lists it.
+   */
+  precision?: 'auto' | Precision;
   /** Threads of the CPU path; more than 1 needs a cross-origin isolated page. Default: as many as help, at most 4. */
   threads?: number;
   onProgress?: (progress: Progress) => void;
@@ -102,6 +105,8 @@ export interface DebugOptions {
   wasmTier?: WasmTier;
   /** Keep files in CacheStorage, as where OPFS is missing. */
   cacheStorage?: boolean;
+  /** Silence of a new worker after which another one is started beside it. */
+  workerPatienceMs?: number;
   /** Module that the worker imports before anything else, e.g. to count calls of the browser's WebGPU objects. */
   instrument?: string;
 }
@@ -111,7 +116,8 @@ export interface Capabilities {
     available: boolean;
     /** Why not, in words. */
     reason?: string;
-    adapter?: { vendor: string; architecture: string; description: string };
+    /** `software`: a program on the CPU plays the GPU, which is slower than the CPU path. */
+    adapter?: { vendor: string; architecture: string; description: string; software: boolean };
     features: string[];
     limits: Record<string, number>;
   };
@@ -270,6 +276,8 @@ export interface ManifestVariant {
   data?: string;
   /** `f16`: only for GPUs that can. */
   dtype?: string;
+  /** In which its results are as good as those of `dtype`. */
+  precisions?: string[];
   weights?: { bits: number };
   /** WebGPU limits that it needs. */
   limits?: Record<string, number>;
@@ -300,6 +308,9 @@ export interface CacheInfo {
 export type Path =
   'webgpu-f16-subgroups' | 'webgpu-f16' | 'webgpu-subgroups' | 'webgpu-baseline' | 'wasm-threads' | 'wasm';
 
+/** Of intermediates and KV cache on the GPU; sums are always f32. */
+export type Precision = 'f32' | 'f16';
+
 /** The kernels that were chosen by measuring: `tune` of LoadOptions. */
 export interface TuningInfo {
   from: 'saved' | 'measured';
@@ -317,6 +328,7 @@ export interface TuningInfo {
 export interface SessionInfo {
   device: DeviceName;
   path: Path;
+  precision: Precision;
   /** Why `path` is not the best one, a sentence for each step down. */
   reasons: string[];
   /** Why `auto` did not take the GPU. */

@@ -5,6 +5,7 @@ import { Engine } from './worker/engine.js';
 const post = (message: FromWorker) => self.postMessage(message);
 const engine = new Engine(post, true);
 self.onmessage = (event: MessageEvent<ToWorker>) => engine.receive(event.data);
+post({ type: 'started' });
 
 if (navigator.locks) {
   const lock = `executorch-webgpu worker ${crypto.randomUUID()}`;

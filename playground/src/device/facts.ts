@@ -11,12 +11,6 @@ export interface Fact {
   technical: string;
 }
 
-/** A "GPU" that a program imitates on the processor. */
-export function isSoftware({ adapter }: Capabilities['webgpu']): boolean {
-  const text = `${adapter?.vendor} ${adapter?.architecture} ${adapter?.description}`;
-  return /swiftshader|llvmpipe|lavapipe|basic render|software/i.test(text);
-}
-
 export function adapterName({ adapter }: Capabilities['webgpu']): string {
   const parts = [adapter?.vendor, adapter?.architecture].filter(Boolean).join(' ');
   return adapter?.description || parts || 'not named by the browser';
@@ -36,10 +30,10 @@ export function verdict({ webgpu, wasm }: Capabilities): Verdict {
       tier: wasm.tier ? `CPU, ${wasm.tier}` : 'none',
     };
   }
-  if (isSoftware(webgpu)) {
+  if (webgpu.adapter?.software) {
     return {
       headline: 'The graphics chip is only imitated',
-      text: 'The browser offers WebGPU, but a program on the processor plays the chip. “CPU” is the faster choice here.',
+      text: 'The browser offers WebGPU, but a program on the processor plays the chip. So models run on the processor itself, which is faster.',
       tier: tierOf(webgpu.features),
     };
   }

@@ -1,6 +1,7 @@
 // One loaded model a task: choice, loading with progress, failures. It stays loaded when the page changes.
 import { computed, signal, type Signal } from '@preact/signals';
 import { ExecuTorchRuntime, type Capabilities, type LoadOptions, type Progress, type Session } from 'executorch-webgpu';
+import { controlled } from '../shell/offline.js';
 import { remembered } from '../shell/remember.js';
 import { loadCatalog, modelsFor, type ModelEntry, type Task } from './catalog.js';
 import { refreshKept } from './cache.js';
@@ -130,6 +131,7 @@ export class Engine {
       this.state.value = { kind: 'loading', model, progress };
     };
     show({ phase: 'runtime', loaded: 0, total: 0, cached: 0 });
+    await controlled();
     try {
       const session = await ExecuTorchRuntime.loadModel({
         ...(await loadOptions(model)),
@@ -142,7 +144,7 @@ export class Engine {
       return session;
     } catch (error) {
       if (this.controller !== controller) return undefined;
-      this.state.value = isCancelled(error) ? { kind: 'idle' } : { kind: 'failed', problem: explain(error) };
+      this.state.value = isCancelled(error) ? { kind: 'idle' } : { kind: 'failed', problem: explain(error, true) };
       if (!isCancelled(error)) announce('error', String(error));
       return undefined;
     }

@@ -64,12 +64,16 @@ function expectation(): string {
   if (!found) return 'Looking at what this device can do…';
   const { webgpu, wasm } = found;
   if (!wasm.tier) return 'This browser is too old: it has no WebAssembly SIMD.';
-  if (device.value !== 'wasm' && webgpu.available) return 'The GPU of this device does the work.';
+  const imitated = webgpu.adapter?.software === true;
+  if (webgpu.available && (device.value === 'webgpu' || (device.value === 'auto' && !imitated))) {
+    return 'The GPU of this device does the work.';
+  }
   const threads = wasm.crossOriginIsolated
     ? plural(wasm.threads, 'thread')
     : 'one thread: this page is not isolated from others, which threads need';
-  const why = device.value === 'wasm' ? 'The CPU does the work' : `The CPU does the work, since ${webgpu.reason}`;
-  return `${why} (${threads}).`;
+  const reason = imitated ? 'a program imitates the GPU here' : webgpu.reason;
+  const why = device.value === 'wasm' ? '' : `, since ${reason}`;
+  return `The CPU does the work${why} (${threads}).`;
 }
 
 /** `facts`: what one line has room for. */
@@ -163,18 +167,35 @@ export function ModelCard({ engine }: { engine: Engine }) {
   );
 }
 
+/** Where a download could not be kept. */
+function lostText(engine: Engine): string {
+  const cache = engine.session?.info.cache;
+  if (cache?.state !== 'off' || engine.model.value?.own) return '';
+  return `The model could not be kept on this device, so the next visit downloads it again: ${cache.reason}.`;
+}
+
 function readyText(engine: Engine): string {
   const { session } = engine;
   if (!session) return '';
-  const fallback = session.fallbackReason ? ` No GPU: ${session.fallbackReason}.` : '';
-  return `Runs ${where(session)}, loaded in ${(session.info.loadMs / 1000).toFixed(1)} s.${fallback}`;
+  const { fallbackReason, info } = session;
+  const fallback = fallbackReason ? `, since ${fallbackReason}` : '';
+  const seconds = (info.loadMs / 1000).toFixed(1);
+  return `Runs ${where(session)}${fallback}. Loaded in ${seconds} s. ${lostText(engine)}`.trim();
 }
 
-/** One line for where there is a conversation or a picture already, as long as the model isn't ready. */
+/** One line for where there is a conversation or a picture already: what the model lacks, if anything. */
 export function ModelStrip({ engine }: { engine: Engine }) {
   const state = engine.state.value;
-  if (state.kind === 'ready') return null;
   const model = engine.model.value;
+  const lost = lostText(engine);
+  if (state.kind === 'ready' && lost === '') return null;
+  if (state.kind === 'ready') {
+    return (
+      <section class="model-strip" aria-label="Model">
+        <p class="soft">{lost}</p>
+      </section>
+    );
+  }
   return (
     <section class="model-strip" aria-label="Model">
       {state.kind === 'loading' ? (

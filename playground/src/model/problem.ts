@@ -25,9 +25,10 @@ const WORDS: Partial<Record<string, Words>> = {
   ],
   gpu_error: ['The GPU refused a step.', 'Load the model again, or choose “CPU”.'],
   out_of_memory: ['There is not enough memory for this model.', 'Close other tabs or choose a smaller model.'],
-  limit_exceeded: [
-    'This does not fit into what the model or the device can hold.',
-    'Start a new chat, edit an earlier message, or choose another device.',
+  limit_exceeded: ['This does not fit into what the model can hold.', 'Start a new chat, or edit an earlier message.'],
+  integrity: [
+    'What the server sends is not the model that it announces.',
+    'Load it again later. If that does not help, its files there are damaged.',
   ],
   io_error: ['The download failed or ended early.', 'Check the connection, then load again.'],
   not_a_program: DAMAGED,
@@ -40,9 +41,19 @@ const WORDS: Partial<Record<string, Words>> = {
   disposed: ['The model is no longer loaded.', 'Load it again.'],
 };
 
-export function explain(error: unknown): Problem {
+/** Where a code means something else while a model is loaded. */
+const LOAD_WORDS: Partial<Record<string, Words>> = {
+  limit_exceeded: [
+    'This model is larger than this device or browser can hold.',
+    'Choose “CPU” if the GPU is the limit, or a smaller model.',
+  ],
+};
+
+/** `loading`: the error of a load, not of a call on a loaded model. */
+export function explain(error: unknown, loading = false): Problem {
   const code = error instanceof ExecuTorchError ? error.code : 'internal';
-  const [what, remedy] = WORDS[code] ?? ['Something unexpected went wrong.', 'Load the model again.'];
+  const [what, remedy] = (loading && LOAD_WORDS[code]) ||
+    WORDS[code] || ['Something unexpected went wrong.', 'Load the model again.'];
   return { what, remedy, detail: error instanceof Error ? `${error.name}: ${error.message}` : String(error), code };
 }
 

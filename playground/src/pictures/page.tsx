@@ -90,12 +90,15 @@ function Drop() {
 }
 
 function Samples() {
-  if (samples.value.length === 0) return null;
+  if (samples.value?.length === 0) return null;
+  const known = samples.value !== undefined;
+  // until it is known what there is, its place is kept
   return (
-    <section class="samples-frame" aria-label="Samples">
+    <section class={`samples-frame ${known ? '' : 'awaited'}`} aria-label="Samples" aria-hidden={!known}>
       <h2 class="soft">Or try one of these</h2>
       <div class="samples">
-        {samples.value.map(({ name, url }) => (
+        {!known && <button type="button" disabled />}
+        {samples.value?.map(({ name, url }) => (
           <button
             key={url}
             type="button"
@@ -179,6 +182,10 @@ export function PicturesPage() {
     if (picture.value && result.value) void state.show(picture.value);
   }, [choice]);
   const { kind } = engine.state.value;
+  // loaded again after a failure
+  useEffect(() => {
+    if (kind === 'ready' && picture.value && !result.value && !state.looking.value) void state.show(picture.value);
+  }, [kind]);
   return (
     <main id="main" tabIndex={-1} class="page">
       <div class="page-content">

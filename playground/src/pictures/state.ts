@@ -94,7 +94,8 @@ export interface Sample {
   name: string;
   url: string;
 }
-export const samples = signal<Sample[]>([]);
+/** Undefined until the host has said which there are. */
+export const samples = signal<Sample[] | undefined>(undefined);
 let asked = false;
 
 /** samples/index.json beside the page, if there is one. */
@@ -102,5 +103,6 @@ export async function loadSamples(): Promise<void> {
   if (asked) return;
   asked = true;
   const response = await fetch('./samples/index.json').catch(() => undefined);
-  if (response?.ok) samples.value = (await response.json()) as Sample[];
+  const list: unknown = response?.ok ? await response.json().catch(() => undefined) : undefined;
+  samples.value = Array.isArray(list) ? (list as Sample[]) : [];
 }

@@ -7,6 +7,19 @@ export const update = signal<(() => void) | undefined>(undefined);
 /** The page works without a network from now on. */
 export const offlineReady = signal(false);
 
+/** Longest wait for `controlled`: a host may be slow, or its service worker broken. */
+const PATIENCE_MS = 5000;
+let settle = (): void => undefined;
+const settled = new Promise<void>((resolve) => (settle = resolve));
+
+/**
+ * Resolves when the service worker answers this page's requests, or there is none. What is fetched from then on is kept,
+ * and workers get the policy that keeps them from other sites.
+ */
+export function controlled(): Promise<void> {
+  return Promise.race([settled, new Promise<void>((resolve) => setTimeout(resolve, PATIENCE_MS))]);
+}
+
 const RELOADED = 'reloaded-for-isolation';
 
 function watch(registration: ServiceWorkerRegistration): void {
@@ -36,8 +49,8 @@ function isolate(): boolean {
 }
 
 export async function goOffline(): Promise<void> {
-  if (!import.meta.env.PROD || !('serviceWorker' in navigator)) return;
   try {
+    if (!import.meta.env.PROD || !('serviceWorker' in navigator)) return;
     const registration = await navigator.serviceWorker.register('./sw.js', { scope: './' });
     watch(registration);
     await navigator.serviceWorker.ready;
@@ -52,5 +65,7 @@ export async function goOffline(): Promise<void> {
   } catch (error) {
     // private windows and old browsers have none: the page works all the same, while there is a network
     console.info('no service worker:', error);
+  } finally {
+    settle();
   }
 }

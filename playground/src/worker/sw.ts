@@ -32,6 +32,11 @@ async function install(): Promise<void> {
   const cache = await caches.open(PAGE);
   // `reload`: never an older copy out of the browser's own cache
   await cache.addAll(['./', ...__FILES__].map((file) => new Request(new URL(file, scope), { cache: 'reload' })));
+  // the page has asked for these before this worker could see it; a host need not have them
+  const lists = await caches.open(LISTS);
+  await Promise.allSettled(
+    ['models/index.json', 'samples/index.json'].map((file) => lists.add(new URL(file, scope).href)),
+  );
 }
 
 async function activate(): Promise<void> {

@@ -7,6 +7,9 @@ import { modelsFolder } from '../../../tools/playground.mjs';
 import { assert } from '../runner.mjs';
 import { BASE, noShift, QUESTION, serve, Visitor } from './visitor.mjs';
 
+/** The software GPU takes half a minute for the kernels of one model. */
+const FULL = process.env.ETWGPU_TEST_FULL === '1';
+
 /** A white picture with a red disc, as the bytes of a PNG. */
 async function drawn(visitor) {
   const bytes = await visitor.raw.evaluate(async () => {
@@ -36,6 +39,51 @@ async function pictures(browser, server, test) {
     await noShift(visitor, 'the picture page');
     await visitor.close();
   });
+  await test('pictures: a sample, a dropped and a pasted one; without room for the model it says so', async () => {
+    const visitor = await Visitor.open(browser, server, { hash: '#/pictures' });
+    const session = await visitor.raw.context().newCDPSession(visitor.raw);
+    const { origin } = new URL(server.url);
+    await session.send('Storage.overrideQuotaForOrigin', { origin, quotaSize: 15e6 });
+    await visitor.click('button', 'A cup of coffee');
+    const best = visitor.raw.locator('.results .name').first();
+    await best.getByText('espresso').waitFor();
+    await visitor.raw.getByText('could not be kept on this device').waitFor();
+    const give = (selector, kind, file) =>
+      visitor.raw.evaluate(
+        async ([where, type, name]) => {
+          const transfer = new DataTransfer();
+          const blob = await (await fetch(name)).blob();
+          transfer.items.add(new File([blob], name, { type: blob.type }));
+          const data = type === 'paste' ? { clipboardData: transfer } : { dataTransfer: transfer };
+          const Event = type === 'paste' ? ClipboardEvent : DragEvent;
+          const target = where ? document.querySelector(where) : window;
+          target.dispatchEvent(new Event(type, { bubbles: true, cancelable: true, ...data }));
+        },
+        [selector, kind, `./samples/${file}`],
+      );
+    await give('.drop', 'drop', 'camera.png');
+    await best.getByText('tripod').waitFor();
+    await give('', 'paste', 'chelsea.png');
+    await best.getByText(/cat|tabby|lynx/).waitFor();
+    await visitor.close();
+  });
+  if (FULL) {
+    await test('pictures: on the GPU; when that goes away, it says so, and goes on after another load', async () => {
+      const visitor = await Visitor.open(browser, server, { query: '?device=webgpu', hash: '#/pictures' });
+      await visitor.click('button', 'A cup of coffee');
+      const best = visitor.raw.locator('.results .name').first();
+      await best.getByText('espresso').waitFor();
+      await visitor.raw.getByText(/a picture on the GPU/).waitFor();
+      const session = await visitor.raw.context().browser().newBrowserCDPSession();
+      const { processInfo } = await session.send('SystemInfo.getProcessInfo');
+      process.kill(processInfo.find(({ type }) => type === 'GPU').id, 'SIGKILL');
+      await visitor.click('button', 'A man with a camera');
+      await visitor.raw.getByText('The GPU was reset or went to sleep.').waitFor();
+      await visitor.click('button', 'Load again');
+      await best.getByText('tripod').waitFor();
+      await visitor.close();
+    });
+  }
   await test('pictures: the camera is named frame by frame, and let go', async () => {
     const visitor = await Visitor.open(browser, server, { hash: '#/pictures' });
     await visitor.raw.context().grantPermissions(['camera']);

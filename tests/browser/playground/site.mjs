@@ -2,12 +2,15 @@
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { keepConversations } from '../../../tools/playground.mjs';
+import { serve as serveFolders } from '../../../tools/serve.mjs';
 import { assert } from '../runner.mjs';
 import { BASE, QUESTION, serve, TIMEOUT, Visitor } from './visitor.mjs';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const HERE = fileURLToPath(new URL('.', import.meta.url));
 const TRANSFER_LIMIT = 700 * 1024;
 
 async function privacy(browser, server, test) {
@@ -28,24 +31,43 @@ async function privacy(browser, server, test) {
     });
     assert(odd.length === 0, `requests: ${JSON.stringify(odd)}`);
     const allowed =
-      /^(assets\/[\w-]+\.\w+|models\/(index\.json|smollm2-135m-instruct\/[\w.]+)|sw\.js|[\w-]+\.(png|svg|js|webmanifest)|index\.html|)$/;
+      /^(assets\/[\w-]+\.\w+|(models|samples)\/index\.json|models\/(smollm2-135m-instruct\/[\w.]+)|sw\.js|[\w-]+\.(png|svg|js|webmanifest)|index\.html|)$/;
     const others = server.requests.map((p) => p.slice(BASE.length)).filter((p) => !allowed.test(p));
     assert(others.length === 0, `the server was asked for ${others}`);
     await visitor.close();
     return `${new Set(server.requests).size} files`;
   });
-  await test('the browser would refuse to send anything elsewhere, from page and worker', async () => {
+  await test('the browser refuses to send anything elsewhere, from page and worker', async () => {
+    const headers = { 'Access-Control-Allow-Origin': '*', 'Cross-Origin-Resource-Policy': 'cross-origin' };
+    const elsewhere = await serveFolders({ mounts: { '/': HERE }, headers });
     const visitor = await Visitor.open(browser, server);
-    const refused = await visitor.raw.evaluate(() => fetch('https://example.com/').then(() => 'sent', String));
-    assert(refused !== 'sent', 'the page could reach another site');
-    const policy = await visitor.raw.evaluate(async () => {
-      await navigator.serviceWorker.ready;
-      const assets = await (await caches.open((await caches.keys()).find((k) => k.startsWith('page-')))).keys();
-      const worker = assets.find(({ url }) => /worker/.test(url));
-      return (await fetch(worker.url)).headers.get('Content-Security-Policy');
-    });
-    assert(policy === null || /connect-src 'self'/.test(policy), `the worker's policy is ${policy}`);
-    await visitor.close();
+    try {
+      const refused = await visitor.raw.evaluate((url) => {
+        const violation = new Promise((resolve) =>
+          addEventListener('securitypolicyviolation', (event) => resolve(event.effectiveDirective), { once: true }),
+        );
+        return fetch(url).then(
+          () => 'sent',
+          () => violation,
+        );
+      }, elsewhere.url);
+      assert(refused === 'connect-src', `the page: ${refused}`);
+      // the worker's policy comes with its script, from the service worker
+      await visitor.until(() => navigator.serviceWorker.controller !== null);
+      await visitor.click('button', /Download and start/);
+      await visitor.raw.waitForSelector('.ready');
+      const workers = visitor.raw.workers().filter((worker) => /worker/.test(worker.url()));
+      assert(workers.length > 0, 'no worker runs');
+      for (const worker of workers) {
+        const answer = await worker.evaluate((url) => fetch(url).then(() => 'sent', String), elsewhere.url);
+        assert(answer !== 'sent', `${worker.url()} could reach another site`);
+      }
+      assert(elsewhere.requests.length === 0, `asked for ${elsewhere.requests}`);
+      assert((await fetch(elsewhere.url)).status === 404 && elsewhere.requests.length === 1, 'the other site is down');
+    } finally {
+      await visitor.close();
+      await elsewhere.close();
+    }
   });
 }
 

@@ -1,5 +1,6 @@
 // A visitor of the playground, for its tests.
 import { servePlayground } from '../../../tools/playground.mjs';
+import { PICTURES } from '../pictures.mjs';
 import { assert } from '../runner.mjs';
 
 /** In a sub-folder, as on a host that several sites share. */
@@ -8,7 +9,7 @@ export const QUESTION = 'What is the capital of France?';
 /** For one step, in milliseconds: loading a model on a busy machine. */
 export const TIMEOUT = 90_000;
 
-export const serve = (options) => servePlayground({ base: BASE, ...options });
+export const serve = (options) => servePlayground({ base: BASE, samples: PICTURES, ...options });
 
 /** A visitor: a fresh browser profile and a page. */
 export class Visitor {

@@ -1,7 +1,8 @@
 // From a load request to a session in the module: files, device, streams, and what is said about them.
+import { isSoftware } from '../capabilities.js';
 import { ExecuTorchError } from '../errors.js';
 import type { LoadRequest } from '../protocol.js';
-import type { CacheInfo, DeviceName, Path, Progress, TuningInfo } from '../types.js';
+import type { CacheInfo, DeviceName, Path, Precision, Progress, TuningInfo } from '../types.js';
 import { openAdapters, type OpenedAdapter } from './adapters.js';
 import { locate, type Located, type LocatedFile } from './folder.js';
 import { Meter } from './meter.js';
@@ -22,6 +23,7 @@ export interface Loaded {
   session: number;
   device: DeviceName;
   adapter: Adapter | undefined;
+  precision: Precision;
   /** Why `auto` did not take the GPU. */
   fallback: string | undefined;
   located: Located;
@@ -31,7 +33,12 @@ export interface Loaded {
 }
 
 /** No adapter: the CPU was asked for, or `auto` fell back for `reason`. */
-async function chooseDevice(module: WasmModule, request: LoadRequest): Promise<{ adapter?: Adapter; reason?: string }> {
+interface Chosen {
+  adapter?: Adapter;
+  reason?: string;
+}
+
+async function chooseDevice(module: WasmModule, request: LoadRequest): Promise<Chosen> {
   if (request.device === 'wasm') return {};
   const tier = request.debug.maxTier;
   try {
@@ -41,6 +48,10 @@ async function chooseDevice(module: WasmModule, request: LoadRequest): Promise<{
       f16: tier !== 'baseline',
       subgroups: tier !== 'baseline' && tier !== 'f16',
     });
+    if (request.device === 'auto' && isSoftware(adapter)) {
+      const name = adapter.description || adapter.architecture || adapter.vendor;
+      return { reason: `the GPU here is one in software (${name}), and the CPU path is faster` };
+    }
     return { adapter };
   } catch (error) {
     if (request.device === 'webgpu' || !(error instanceof ExecuTorchError) || error.code === 'internal') throw error;
@@ -48,10 +59,26 @@ async function chooseDevice(module: WasmModule, request: LoadRequest): Promise<{
   }
 }
 
+function choosePrecision(request: LoadRequest, adapter: Adapter | undefined, located: Located): Precision {
+  if (!adapter?.f16) return 'f32';
+  if (request.precision !== 'auto') return request.precision;
+  return located.variant?.variant.precisions?.includes('f16') ? 'f16' : 'f32';
+}
+
+/** Of a load on the GPU: the CPU may be able to run the model. */
+const GPU_REFUSALS: readonly string[] = [
+  'limit_exceeded',
+  'out_of_memory',
+  'unsupported_operator',
+  'gpu_error',
+  'device_lost',
+];
+
 async function streamIn(
   request: LoadRequest,
   module: WasmModule,
   device: DeviceName,
+  precision: Precision,
   place: Place,
   located: Located,
   adapters: readonly OpenedAdapter[],
@@ -87,7 +114,7 @@ async function streamIn(
       name: place.describe(located.program.path),
       size: located.program.size,
       device: device === 'webgpu' ? DEVICE.webgpu : DEVICE.cpu,
-      precision: request.f16 ? PRECISION.f16 : PRECISION.f32,
+      precision: PRECISION[precision],
       activations: request.exact ? ACTIVATIONS.exact : ACTIVATIONS.automatic,
       threads: request.threads,
       maxTier: TIERS.indexOf(request.debug.maxTier ?? 'subgroup_matrix'),
@@ -133,16 +160,28 @@ export async function load(
         onWait: (bytes) => meter.wait(bytes),
       }),
     ]);
-    const { adapter, reason } = await chooseDevice(module, request);
-    const device: DeviceName = adapter ? 'webgpu' : 'wasm';
-    meter.enter('download');
-    const saved = await SavedTuning.open(request, adapter, located.program);
     adapters = await openAdapters(request.adapters, cache, signal);
-    const session = await streamIn(request, module, device, place, located, adapters, signal, meter, saved.text);
+    const run = async ({ adapter, reason: fallback }: Chosen) => {
+      const device: DeviceName = adapter ? 'webgpu' : 'wasm';
+      const precision = choosePrecision(request, adapter, located);
+      meter.enter('download');
+      const saved = await SavedTuning.open(request, adapter, located.program, precision);
+      const how = [device, precision, place, located, adapters, signal, meter, saved.text] as const;
+      const session = await streamIn(request, module, ...how);
+      return { session, device, adapter, precision, fallback, saved };
+    };
+    const chosen = await chooseDevice(module, request);
+    const { saved, ...running } = await run(chosen).catch((error: unknown) => {
+      const refused = error instanceof ExecuTorchError && GPU_REFUSALS.includes(error.code);
+      // a stream is read by now
+      if (!chosen.adapter || !refused || request.device !== 'auto' || request.source.kind === 'stream') throw error;
+      const [first] = error.message.split('\n'); // what the browser adds is for whoever wrote the kernel
+      return run({ reason: `the GPU cannot run this model: ${first}` });
+    });
     await place.finish(signal);
     for (const adapter of adapters) await adapter.place?.finish(signal);
-    const tuning = await saved.complete(module, session);
-    return { module, session, device, adapter, fallback: reason, located, cache: place.report(), tuning, meter };
+    const tuning = await saved.complete(module, running.session);
+    return { module, ...running, located, cache: place.report(), tuning, meter };
   } catch (error) {
     await place.abandon();
     for (const adapter of adapters) await adapter.place?.abandon();
@@ -153,19 +192,23 @@ export async function load(
 /** What runs, and why nothing better. */
 export function pathOf(
   request: LoadRequest,
-  adapter: Adapter | undefined,
-  fallback: string | undefined,
-): { path: Path; reasons: string[] } {
+  { adapter, precision, fallback }: Pick<Loaded, 'adapter' | 'precision' | 'fallback'>,
+): { path: Path; precision: Precision; reasons: string[] } {
   const reasons: string[] = [];
   if (adapter) {
+    const { subgroups } = adapter;
     if (!adapter.f16) reasons.push('this GPU or browser has no shader-f16');
-    if (!adapter.subgroups) reasons.push('this GPU or browser has no subgroups');
-    const { f16, subgroups } = adapter;
-    const path = f16 ? (subgroups ? 'f16-subgroups' : 'f16') : subgroups ? 'subgroups' : 'baseline';
-    return { path: `webgpu-${path}`, reasons };
+    else if (precision === 'f32') {
+      reasons.push(
+        request.precision === 'f32' ? 'f32 was asked for' : 'the model does not list f16 among its precisions',
+      );
+    }
+    if (!subgroups) reasons.push('this GPU or browser has no subgroups');
+    const path = precision === 'f16' ? (subgroups ? 'f16-subgroups' : 'f16') : subgroups ? 'subgroups' : 'baseline';
+    return { path: `webgpu-${path}`, precision, reasons };
   }
   reasons.push(fallback ?? 'the CPU was asked for');
-  if (request.threaded) return { path: 'wasm-threads', reasons };
+  if (request.threaded) return { path: 'wasm-threads', precision, reasons };
   reasons.push(request.singleThread);
-  return { path: 'wasm', reasons };
+  return { path: 'wasm', precision, reasons };
 }

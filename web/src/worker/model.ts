@@ -69,7 +69,7 @@ export class Model {
         : undefined;
     const info: SessionInfo = {
       device,
-      ...pathOf(request, adapter, fallback),
+      ...pathOf(request, loaded),
       ...(fallback !== undefined && { fallbackReason: fallback }),
       cache: loaded.cache,
       ...(located.variant && { variant: { name: located.variant.variant.name, reason: located.variant.reason } }),

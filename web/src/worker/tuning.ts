@@ -2,7 +2,7 @@
 import { createStore, get, set } from 'idb-keyval';
 import { ExecuTorchError } from '../errors.js';
 import type { LoadRequest } from '../protocol.js';
-import type { TuningInfo } from '../types.js';
+import type { Precision, TuningInfo } from '../types.js';
 import type { LocatedFile } from './folder.js';
 import type { Adapter, WasmModule } from './module.js';
 
@@ -13,9 +13,8 @@ type Found = Omit<TuningInfo, 'from'>;
 const store = () => createStore('executorch-webgpu', 'tuning');
 
 /** Other kernels, another device or another model: nothing is known. */
-function keyOf(request: LoadRequest, adapter: Adapter, program: LocatedFile): string {
+function keyOf(request: LoadRequest, adapter: Adapter, program: LocatedFile, precision: Precision): string {
   const { vendor, architecture, description } = adapter;
-  const precision = request.f16 ? 'f16' : 'f32';
   const { maxTier, defaultLimits } = request.debug;
   return JSON.stringify([
     ETWGPU_BUILD_ID,
@@ -33,8 +32,13 @@ export class SavedTuning {
   ) {}
 
   /** Where the browser keeps nothing, nothing is known. */
-  static async open(request: LoadRequest, adapter: Adapter | undefined, program: LocatedFile): Promise<SavedTuning> {
-    const key = adapter && request.tuneMs >= 0 ? keyOf(request, adapter, program) : '';
+  static async open(
+    request: LoadRequest,
+    adapter: Adapter | undefined,
+    program: LocatedFile,
+    precision: Precision,
+  ): Promise<SavedTuning> {
+    const key = adapter && request.tuneMs >= 0 ? keyOf(request, adapter, program, precision) : '';
     const found = key === '' ? undefined : await get<Found>(key, store()).catch(() => undefined);
     return new SavedTuning(key, request.tuneMs, found && { ...found, from: 'saved' });
   }

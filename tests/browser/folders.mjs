@@ -1,0 +1,31 @@
+// Folders that only tests have a use for.
+import { cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { assert } from './runner.mjs';
+
+const BUILD_MARK = 'etwgpu-build:';
+
+/** The classifier as a folder of two variants; no GPU has what the first one needs. */
+export function writeVariants(from, folder) {
+  cpSync(from, folder, { recursive: true });
+  const manifest = JSON.parse(readFileSync(path.join(from, 'manifest.json'), 'utf8'));
+  const [variant] = manifest.variants;
+  manifest.variants = [
+    { ...variant, name: 'large', limits: { maxBufferSize: 1e15 } },
+    { ...variant, name: 'small' },
+  ];
+  writeFileSync(path.join(folder, 'manifest.json'), JSON.stringify(manifest));
+}
+
+/** The WebAssembly builds as those of another version of the package, which differ in their build's id. */
+export function writeStaleBuilds(from, folder) {
+  cpSync(from, folder, { recursive: true });
+  for (const build of readdirSync(folder)) {
+    const file = path.join(folder, build, 'etwgpu.wasm');
+    const bytes = readFileSync(file);
+    const at = bytes.indexOf(BUILD_MARK);
+    assert(at > 0, `${build}: no ${BUILD_MARK}`);
+    bytes.write('0123456789abcdef', at + BUILD_MARK.length);
+    writeFileSync(file, bytes);
+  }
+}

@@ -1,0 +1,79 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { CancelledError, WorkerDiedError } from '../src/errors.js';
+import { startedWorker } from '../src/started-worker.js';
+
+class FakeWorker {
+  terminated = false;
+  onmessage: ((event: MessageEvent) => void) | null = null;
+  onerror: ((event: ErrorEvent) => void) | null = null;
+  terminate(): void {
+    this.terminated = true;
+  }
+  start(): void {
+    this.onmessage?.({ data: { type: 'started' } } as MessageEvent);
+  }
+}
+
+describe('startedWorker', () => {
+  let made: FakeWorker[];
+  const make = () => {
+    made.push(new FakeWorker());
+    return made.at(-1) as unknown as Worker;
+  };
+  const at = (index: number) => made[index] as FakeWorker;
+  beforeEach(() => {
+    made = [];
+    vi.useFakeTimers();
+  });
+  afterEach(() => {
+    expect(vi.getTimerCount()).toBe(0);
+    vi.useRealTimers();
+  });
+
+  it('is the first worker, where that speaks', async () => {
+    const started = startedWorker(make);
+    await vi.advanceTimersByTimeAsync(9_000);
+    at(0).start();
+    expect(await started).toBe(at(0));
+    expect(made.length).toBe(1);
+    expect(at(0).terminated).toBe(false);
+  });
+
+  it('is another one where the first is silent', async () => {
+    const started = startedWorker(make);
+    await vi.advanceTimersByTimeAsync(10_000);
+    at(1).start();
+    expect(await started).toBe(at(1));
+    expect([at(0).terminated, at(1).terminated]).toEqual([true, false]);
+  });
+
+  it('is the first one after all, where that was only slow', async () => {
+    const started = startedWorker(make);
+    await vi.advanceTimersByTimeAsync(25_000);
+    at(0).start();
+    expect(await started).toBe(at(0));
+    expect(made.map((w) => w.terminated)).toEqual([false, true, true]);
+  });
+
+  it('gives up after three tries and two minutes', async () => {
+    const started = expect(startedWorker(make)).rejects.toBeInstanceOf(WorkerDiedError);
+    await vi.advanceTimersByTimeAsync(120_000);
+    await started;
+    expect(made.map((w) => w.terminated)).toEqual([true, true, true]);
+  });
+
+  it('fails when a script cannot be loaded', async () => {
+    const started = expect(startedWorker(make)).rejects.toThrow('its script could not be loaded');
+    at(0).onerror?.({ message: '' } as ErrorEvent);
+    await started;
+    expect(at(0).terminated).toBe(true);
+  });
+
+  it('ends with its signal', async () => {
+    const abort = new AbortController();
+    const started = expect(startedWorker(make, abort.signal)).rejects.toBeInstanceOf(CancelledError);
+    abort.abort();
+    await started;
+    expect(at(0).terminated).toBe(true);
+  });
+});
