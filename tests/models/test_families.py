@@ -101,21 +101,22 @@ def random_model(kind: str, geometry: dict):
 
 
 class Case:
-    """A model, its folder, and what transformers computes with the weights of a scheme."""
+    """A model, its folder, and what transformers computes of `ids` with the weights of a scheme."""
 
-    def __init__(self, name: str, folder):
-        self.family, kind, geometry = MODELS[name]
+    def __init__(self, model: tuple[str, str, dict], folder, ids=IDS):
+        self.family, kind, geometry = model
+        self.ids, self.context = ids, len(ids) + 8
         self.model, self.folder = random_model(kind, geometry), folder
         self.model.save_pretrained(folder)
         save_tokenizer(folder, VOCABULARY)
 
     def options(self, scheme: str) -> ExportOptions:
-        return ExportOptions(source=self.folder, logits="all", max_len=64, **SCHEMES[scheme])
+        return ExportOptions(source=self.folder, logits="all", max_len=self.context, **SCHEMES[scheme])
 
     def expected(self, scheme: str) -> torch.Tensor:
-        """transformers' logits of every position, [LENGTH, VOCABULARY], on the weights as the scheme holds them."""
+        """transformers' logits of every position, [ids, VOCABULARY], on the weights as the scheme holds them."""
         family, options = FAMILIES[self.family], self.options(scheme)
-        config = huggingface.decoder_config(family, huggingface.read_config(self.folder, family), 64, "all")
+        config = huggingface.decoder_config(family, huggingface.read_config(self.folder, family), self.context, "all")
         stored = Scheme.of(options).for_model(config.tied_embedding)
         state = {}
         for name, weight in huggingface.read_weights(self.folder, family, config, stored).items():
@@ -123,7 +124,7 @@ class Case:
             state[f"model.{name}"] = weight - family.norm_offset if name.endswith("norm.weight") else weight
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
         self.model.load_state_dict(state)
-        logits = self.model(torch.tensor([IDS]), use_cache=False).logits[0]
+        logits = self.model(torch.tensor([self.ids]), use_cache=False).logits[0]
         assert logits.std() > 0.1, "degenerate: every token would do"
         return logits
 
@@ -141,7 +142,7 @@ def recipe_of(case: Case, scheme: str) -> Recipe:
 
 @pytest.fixture(params=MODELS, scope="module")
 def case(request, tmp_path_factory):
-    return Case(request.param, tmp_path_factory.mktemp("hf") / request.param)
+    return Case(MODELS[request.param], tmp_path_factory.mktemp("hf") / request.param)
 
 
 # int4 is compared through the runtime below
@@ -171,7 +172,7 @@ def test_runtime_equals_transformers(case, scheme, tmp_path):
 @pytest.fixture(scope="module")
 def loud(tmp_path_factory):
     """A Gemma whose sums between the layers leave f16's range, as those of the 270M do (104,000), and its logits."""
-    case = Case("gemma3", tmp_path_factory.mktemp("hf") / "loud")
+    case = Case(MODELS["gemma3"], tmp_path_factory.mktemp("hf") / "loud")
     for name, parameter in case.model.named_parameters():
         if "post_" in name:
             torch.nn.init.uniform_(parameter, 1e4, 3e4)
