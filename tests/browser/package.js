@@ -71,6 +71,22 @@ const gone = [];
 const violations = [];
 addEventListener('securitypolicyviolation', ({ effectiveDirective }) => violations.push(effectiveDirective));
 
+/** Counts the calls of a method while `body` runs. */
+async function counting(object, name, body) {
+  const original = object[name];
+  let calls = 0;
+  object[name] = function (...args) {
+    calls++;
+    return original.apply(this, args);
+  };
+  try {
+    await body();
+    return calls;
+  } finally {
+    object[name] = original;
+  }
+}
+
 async function pictureOf(kind, url) {
   const blob = await (await fetch(url)).blob();
   const bitmap = await createImageBitmap(blob);
@@ -174,6 +190,33 @@ window.tests = {
     const data = device.createBuffer({ size: 4, usage: GPUBufferUsage.COPY_DST }); // still the page's
     data.destroy();
     return { ...result, refused: wrong.constructor === et.InvalidArgumentError };
+  },
+  /** How far a picture's answers are from those to Pillow's pixels of it, by its kind, and how often pixels were read. */
+  async likePillow({ picture: source, pixels, ...options }) {
+    const session = await ExecuTorchRuntime.loadModel({ ...options, worker: false });
+    try {
+      const settings = JSON.parse(session.info.files['preprocess.json']);
+      const rgb = new Uint8Array(await (await fetch(pixels)).arrayBuffer());
+      const count = 224 * 224;
+      const at = (i) => rgb[3 * (i % count) + Math.floor(i / count)];
+      const data = Float32Array.from({ length: 3 * count }, (_, i) => (at(i) - settings.mean[0]) / settings.std[0]);
+      const [expected] = await session.run([tensor('f32', [1, 3, 224, 224], data)]);
+      const far = {};
+      const reads = await counting(OffscreenCanvasRenderingContext2D.prototype, 'getImageData', async () => {
+        for (const kind of ['Blob', 'ImageBitmap', 'ImageData', 'HTMLCanvasElement', 'VideoFrame']) {
+          const image = await pictureOf(kind, source);
+          const [output] = await session.run([{ ...settings, image }]);
+          far[kind] = Math.max(...output.data.map((x, i) => Math.abs(x - expected.data[i])));
+        }
+      });
+      for (const close of gone.splice(0)) close();
+      const unknown = await session
+        .run([{ ...settings, resample: 'nearest', image: new ImageData(1, 1) }])
+        .catch((e) => e);
+      return { far, reads, best: Math.max(...expected.data), refused: unknown.message };
+    } finally {
+      await session.dispose();
+    }
   },
   async classify({ key, kind, url }) {
     const image = await pictureOf(kind, url);

@@ -3,7 +3,7 @@
 //
 //   node tests/browser/package.mjs [--only REGEX]       ETWGPU_TEST_FULL=1: the cache with a language model, in Firefox, too
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -405,6 +405,30 @@ async function images({ page }, label) {
   });
 }
 
+/** Pillow's pixels, as the model's recipe makes them; a URL. */
+function pillowPixels(picture) {
+  const code = `
+import sys
+from PIL import Image
+image = Image.open(sys.argv[1]).convert("RGB")
+side = int(min(image.size) * 0.875)
+left, top = (image.width - side) // 2, (image.height - side) // 2
+image = image.crop((left, top, left + side, top + side)).resize((224, 224), Image.Resampling.BICUBIC)
+sys.stdout.buffer.write(image.tobytes())`;
+  writeFileSync(path.join(ADAPTERS, 'pixels'), execFileSync('python', ['-c', code, path.join(PICTURES, picture)]));
+  return '/adapters/pixels';
+}
+
+async function likePillow({ page }, label) {
+  await test(`${label}: pictures are what Pillow makes of them`, async () => {
+    const load = { ...wasm, picture: '/pictures/coffee.png', pixels: pillowPixels('coffee.png') };
+    const { far, reads, best, refused } = await page.do('likePillow', load);
+    for (const [kind, distance] of Object.entries(far)) assert(distance <= 1e-6, { kind, distance });
+    assert(best > 0.3 && reads === Object.keys(far).length && /nearest/.test(refused), { best, reads, refused });
+    return JSON.stringify(far);
+  });
+}
+
 async function talking({ page }, label) {
   await test(`${label}: a chat keeps its messages and what was computed of them`, async () => {
     await page.do('open', { key: 'llm', modelUrl: LLM, device: 'wasm' });
@@ -531,6 +555,7 @@ await (async () => {
     await starting(s, 'chromium');
     await strictPolicy(s, 'chromium', [{ modelUrl: LLM, device: 'wasm' }]);
     await images(s, 'chromium');
+    await likePillow(s, 'chromium');
     await talking(s, 'chromium');
     await adapting(s, 'chromium');
     await quietThread(s, 'chromium');

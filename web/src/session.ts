@@ -2,7 +2,7 @@
 // The page's view of a loaded model. The model itself lives in the worker behind the channel.
 import type { Channel } from './channel.js';
 import { makeError } from './errors.js';
-import { crossing, type Input } from './image.js';
+import { crossing, isImageInput, type Input } from './image.js';
 import { Conversation, Sequence } from './sequence.js';
 import type { Value } from './tensor.js';
 import type { Counters, DeviceName, KernelTime, MemoryReport, Prompt, SessionInfo } from './types.js';
@@ -52,10 +52,11 @@ export class Session extends Conversation {
    */
   async run(inputs: readonly Input[], options: RunOptions | string = {}): Promise<Value[]> {
     const { method = 'forward', signal } = typeof options === 'string' ? { method: options } : options;
-    const crossed = inputs.some((input) => typeof input === 'object' && input !== null && 'image' in input)
-      ? await Promise.all(inputs.map(crossing))
+    const transfer: Transferable[] = [];
+    const crossed = inputs.some(isImageInput)
+      ? await Promise.all(inputs.map((input) => crossing(input, transfer)))
       : [...inputs];
-    return this.channel.call('run', { method, inputs: crossed }, { signal });
+    return this.channel.call('run', { method, inputs: crossed }, { signal, transfer });
   }
 
   /**

@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { makeError } from '../src/errors.js';
 import { Generation } from '../src/generation.js';
-import { cropOf, normalize } from '../src/image.js';
 import { openai } from '../src/openai.js';
 import type { Session } from '../src/session.js';
 import { Chat } from '../src/tasks/chat.js';
@@ -106,22 +105,5 @@ describe('openai', () => {
   it('rejects an aborted completion', async () => {
     const create = openai(session(() => ['a'], 'aborted').it).chat.completions.create(ask);
     await expect(create).rejects.toMatchObject({ name: 'AbortError' });
-  });
-});
-
-describe('pictures', () => {
-  it('are cropped in the middle', () => {
-    expect(cropOf(100, 50, 0.5)).toEqual([37, 12, 25, 25]);
-    expect(cropOf(100, 50, undefined)).toEqual([0, 0, 100, 50]);
-  });
-  it('are normalised by channel, in either layout', () => {
-    const pixels = Uint8ClampedArray.of(0, 10, 20, 255, 100, 110, 120, 255);
-    const input = { size: [1, 2] as const, mean: [0, 10, 20], std: [1, 10, 100] };
-    expect(normalize(pixels, input)).toEqual({
-      dtype: 'f32',
-      shape: [1, 3, 1, 2],
-      data: Float32Array.of(0, 100, 0, 10, 0, 1),
-    });
-    expect(normalize(pixels, { ...input, layout: 'NHWC' }).data).toEqual(Float32Array.of(0, 0, 0, 100, 10, 1));
   });
 });

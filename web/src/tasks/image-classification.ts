@@ -1,6 +1,6 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { makeError } from '../errors.js';
-import type { ImageSource } from '../image.js';
+import type { ImageInput, ImageSource } from '../image.js';
 import type { Session } from '../session.js';
 import type { Tensor } from '../tensor.js';
 
@@ -12,17 +12,9 @@ export interface Classification {
   score: number;
 }
 
-interface Preprocess {
-  size: [number, number];
-  crop?: number;
-  mean: number[];
-  std: number[];
-  layout?: 'NCHW' | 'NHWC';
-}
-
 /** Says what is on a picture, with a model folder that has `preprocess.json` and `labels.txt`. */
 export class ImageClassifier {
-  private readonly preprocess: Preprocess;
+  private readonly preprocess: Omit<ImageInput, 'image'>;
   private readonly labels: string[];
 
   /** @throws InvalidArgumentError for a model that is no classifier. */
@@ -32,7 +24,7 @@ export class ImageClassifier {
     if (settings === undefined) {
       throw makeError('invalid_argument', 'this model is no image classifier: its folder has no preprocess.json');
     }
-    this.preprocess = JSON.parse(settings) as Preprocess;
+    this.preprocess = JSON.parse(settings) as Omit<ImageInput, 'image'>;
     this.labels = (files['labels.txt'] ?? '').trimEnd().split('\n');
   }
 
@@ -41,9 +33,7 @@ export class ImageClassifier {
     image: ImageSource,
     { topK = 5, signal }: { topK?: number; signal?: AbortSignal } = {},
   ): Promise<Classification[]> {
-    const { size, crop, mean, std, layout } = this.preprocess;
-    const input = { image, size, mean, std, ...(crop !== undefined && { crop }), ...(layout && { layout }) };
-    const [output] = await this.session.run([input], { ...(signal && { signal }) });
+    const [output] = await this.session.run([{ ...this.preprocess, image }], { ...(signal && { signal }) });
     const scores = (output as Tensor).data as Float32Array;
     return Array.from(scores, (score, index) => ({ label: this.labels[index] ?? `class ${index}`, index, score }))
       .sort((a, b) => b.score - a.score)

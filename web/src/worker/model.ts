@@ -1,6 +1,6 @@
 // A loaded model in the worker: module, device, session, tokenizer.
 import { makeError, type ExecuTorchError } from '../errors.js';
-import { isImageInput, toTensor, type Input } from '../image.js';
+import { isImageInput, type Input } from '../image.js';
 import type { LoadRequest, PlainGenerateOptions } from '../protocol.js';
 import type { Value } from '../tensor.js';
 import type {
@@ -21,6 +21,7 @@ import { Conversation } from './generate.js';
 import { Grammars } from './grammar.js';
 import { load, pathOf } from './load.js';
 import type { WasmModule } from './module.js';
+import { toTensor } from './picture.js';
 import { TextModel } from './tokenizer.js';
 import { decodeValues, encodeValues } from './values.js';
 
