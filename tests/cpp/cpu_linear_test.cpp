@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/graph/fused_ops.h"
+#include "runtime/operators/matmul/cpu_quantised.h"
 #include "tests/cpp/cpu_call.h"
 
 namespace etwgpu::testing {
@@ -66,6 +67,32 @@ TEST(CpuLinear, ExactWeights) { checkMode(Activations::exact, 1e-5); }
 TEST(CpuLinear, Int16Activations) { checkMode(Activations::int16, 6e-4); }
 TEST(CpuLinear, Int8Activations) { checkMode(Activations::int8, 6e-2); }
 TEST(CpuLinear, AutomaticActivations) { checkMode(Activations::automatic, 6e-2); }
+
+// The orders of int16 values that machines choose between: the same sums, whichever this one would choose.
+TEST(CpuLinear, Int16ValuesInPlanesAndPermuted) {
+  constexpr int64_t N = 24, K = 384;
+  for (const Scheme& s : kSchemes) {
+    if (s.bits != 4) continue;
+    QuantisedWeight w = quantisedWeight(N, K, s.bits, s.group, s.symmetric, 21);
+    const cpu::R4Weight r4{w.view.as<uint8_t>(), w.view.quant_constants, N, K, s.bits, s.group, s.symmetric};
+    for (int64_t M : {1, 3, 4, 6}) {
+      HostTensor x = randomTensor({M, K}, uint32_t(M));
+      auto* values = reinterpret_cast<float*>(x.bytes.data());
+      values[0] = 9, values[K - 1] = -9;  // the first row has both ends of the range
+      std::vector<std::vector<float>> results;
+      for (cpu::Int16Order order : {cpu::Int16Order::planes, cpu::Int16Order::for_int4}) {
+        std::vector<uint8_t> memory(cpu::quantisedBytes(Activations::int16, M, K));
+        cpu::QuantisedRows rows = cpu::placeQuantised(Activations::int16, s.bits, memory.data(), M, K);
+        rows.order = order;
+        for (int64_t m = 0; m < M; ++m) cpu::quantiseRow(values + m * K, K, m, rows);
+        std::vector<float>& y = results.emplace_back(size_t(M * N));
+        cpu::multiplyQuantised(r4, rows, M, y.data(), N, 0, N / 4);
+        ASSERT_LT(worst(y.data(), product(values, w.values, M, N, K)), 6e-4) << "group " << s.group << " M " << M;
+      }
+      EXPECT_EQ(results[0], results[1]) << "group " << s.group << " M " << M;
+    }
+  }
+}
 
 TEST(CpuLinear, SmallestK) {  // K = 32: one group
   for (Activations mode : {Activations::exact, Activations::int16, Activations::int8}) {

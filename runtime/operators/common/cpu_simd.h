@@ -24,6 +24,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Before loops over the rows of a tile: gcc at -O2 would keep them, and with them the sums in memory instead of
 // registers.
 #define ETWGPU_UNROLL _Pragma("GCC unroll 16")
+// Before short loops of dots that are faster as loops. What is unrolled, LLVM and Binaryen order as chains of dots
+// after all of their loads, and V8 then lacks registers: a third of the speed.
+#if HWY_ARCH_WASM
+#define ETWGPU_KEEP_LOOP _Pragma("clang loop unroll(disable)")
+#else
+#define ETWGPU_KEEP_LOOP
+#endif
 #define ETWGPU_WIDE (HWY_MAX_BYTES >= 32)
 
 using DU8 = hn::CappedTag<uint8_t, 32>;
@@ -43,6 +50,18 @@ using V4 = hn::Vec<DF4>;
 constexpr int kBytes = HWY_MAX_LANES_D(DU8);  // 16 or 32
 constexpr int kBlocks = kBytes / 16;          // 128-bit blocks per vector
 constexpr int kLanes = kBytes / 4;            // floats per vector
+
+/// A constant for a loop. V8 makes vector constants anew wherever they are used, in three instructions each; it does
+/// not know this one.
+template <class D>
+ETWGPU_INLINE hn::Vec<D> kept(D d, hn::TFromD<D> value) {
+#if HWY_ARCH_WASM
+  const volatile hn::TFromD<D> opaque = value;
+  return hn::Set(d, opaque);
+#else
+  return hn::Set(d, value);
+#endif
+}
 
 /// a·b + c, fused where the machine fuses.
 template <class V>

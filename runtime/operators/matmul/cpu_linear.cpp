@@ -113,7 +113,7 @@ class Columns {
     if (integer) {
       void* memory = call.scratch(quantisedBytes(mode_, M_, K_));
       if (!memory) return outOfMemory("linear");
-      rows_ = placeQuantised(mode_, memory, M_, K_);
+      rows_ = placeQuantised(mode_, r4_.bits, memory, M_, K_);
     }
     if (!normed && !integer) return {};
     call.pool().parallelFor(M_, rowGrain(2 * K_), [&](int64_t b, int64_t e) {
@@ -123,7 +123,7 @@ class Columns {
           rmsNormRow(row, args.norm_weight.as<const float>(), args.norm_eps, normed + m * K_, K_);
           row = normed + m * K_;
         }
-        if (integer) quantiseRow(row, K_, m, r4_.bits, rows_);
+        if (integer) quantiseRow(row, K_, m, rows_);
       }
     });
     if (normed) x_ = normed;
@@ -213,10 +213,14 @@ Status runLinear(CpuCall& call, const LinearArgs& args) {
     finish(0, F);
     return {};
   }
+  const int64_t step = M < 4 ? F : 128;  // of many rows so few columns that their sums are still in cache
   call.pool().parallelFor(F, grain, [&](int64_t b, int64_t e) {
-    columns.compute(z, ldz, b, e);
-    if (args.glu) columns.compute(z, ldz, F + b, F + e);
-    finish(b, e);
+    for (; b < e; b += step) {
+      const int64_t end = std::min(b + step, e);
+      columns.compute(z, ldz, b, end);
+      if (args.glu) columns.compute(z, ldz, F + b, F + end);
+      finish(b, end);
+    }
   });
   return {};
 }

@@ -1,11 +1,11 @@
-// Integer products. Per block of 4 weight rows × 32 k there are three inner steps:
+// Integer products. Per block of 4 weight rows × 32 k there are four inner steps:
 //   a16    nibbles as i16 × i16 activations (plain SIMD128; exact in practice)
+//   planes the same activations as high and low bytes, u8 × i8 by the four-way dot: half the instructions of a16
 //   a8i16  u8 × i8, 16 pairs summed in i16 (15 · 127 · 16 = 30,480 fits), widened every 32
 //   a8i32  u8 × i8 by the four-way dot (Arm sdot, VNNI)
 #include "runtime/operators/matmul/cpu_quantised.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <vector>
 
@@ -21,28 +21,56 @@ struct Rows8 {
 struct Rows16 {
   const int16_t* q;
   const float *s, *sum;
+
+  const int8_t* planes() const { return reinterpret_cast<const int8_t*>(q); }
 };
 
-ETWGPU_INLINE V4 minimumOf(const uint16_t* c, V4 scale, bool affine) {
-  return affine ? halfBits4(c + 4) : hn::Mul(scale, hn::Set(DF4(), -8.f));
+/// Sums of int16 products, taken with the bits of half constants, as outputs.
+ETWGPU_INLINE V4 output16(V4 sum, float scale) {
+  return hn::Mul(hn::Mul(sum, hn::Set(DF4(), kHalfBias)), hn::Set(DF4(), scale));
 }
 
 // ---- one row of activations ----------------------------------------------------------------------------------------
 
+/// The half constants of consecutive blocks of rows, 32 k after 32 k.
+template <bool kAffine>
+class Constants {
+ public:
+  Constants(const R4Weight& w, int64_t block)
+      : p_(static_cast<const uint16_t*>(w.constants) + block * w.blockConstants()),
+        repeat_(w.group / 32),
+        left_(repeat_) {}
+
+  /// sum + dots of integers as the next 32 k have them: x · q · scale + (sum of x) · minimum.
+  ETWGPU_INLINE V4 add(V4 dots, float x_sum, V4 sum) {
+    const V4 scale = halfBits4(p_, mask_);
+    const V4 minimum = kAffine ? halfBits4(p_ + 4, mask_) : hn::Mul(scale, hn::Set(DF4(), -8.f));
+    if (--left_ == 0) left_ = repeat_, p_ += kAffine ? 8 : 4;
+    return madd(minimum, hn::Set(DF4(), x_sum), madd(dots, scale, sum));
+  }
+
+ private:
+  const uint16_t* p_;
+  const int repeat_;
+  int left_;
+  const hn::Vec<DI4> mask_ = kept(DI4(), kHalfMask);
+};
+
 template <bool kAffine, bool kAcc16>
 ETWGPU_KERNEL void gemvA8(const R4Weight& w, Rows8 x, float* y, int64_t b0, int64_t b1) {
-  const int64_t ng = w.K / 32, repeat = w.group / 32;
+  const int64_t ng = w.K / 32;
   const uint8_t* p = w.words + b0 * w.K * 2;
-  const uint16_t* c = static_cast<const uint16_t*>(w.constants) + b0 * w.blockConstants();
+  Constants<kAffine> constants(w, b0);
+  const VU8 mask = kept(DU8(), 15);
   for (int64_t b = b0; b < b1; ++b, y += 4) {
     V4 acc = hn::Zero(DF4());
     for (int64_t g = 0; g < ng; ++g, p += 64) {
       VI16 s16 = hn::Zero(DI16());
       VI32 s32 = hn::Zero(DI32());
-      ETWGPU_UNROLL
+      ETWGPU_KEEP_LOOP
       for (int i = 0; i < 4; i += kBlocks) {
         const XPair xv = loadX8(x.q + 32 * g + 8 * i);
-        const Nibbles n = unpack(p + 16 * i);
+        const Nibbles n = unpack(p + 16 * i, mask);
         if constexpr (kAcc16) {
           s16 = hn::Add(s16, hn::Add(dot16(n.lo, xv.lo), dot16(n.hi, xv.hi)));
         } else {
@@ -50,44 +78,62 @@ ETWGPU_KERNEL void gemvA8(const R4Weight& w, Rows8 x, float* y, int64_t b0, int6
         }
       }
       if constexpr (kAcc16) s32 = hn::WidenMulPairwiseAdd(DI32(), s16, hn::Set(DI16(), 1));
-      const uint16_t* pc = c + g / repeat * (kAffine ? 8 : 4);
-      const V4 scale = halfBits4(pc);
-      acc = madd(hn::ConvertTo(DF4(), fold(s32)), hn::Mul(scale, hn::Set(DF4(), x.s[g])), acc);
-      acc = madd(minimumOf(pc, scale, kAffine), hn::Set(DF4(), x.sum[g]), acc);
+      acc = constants.add(hn::Mul(hn::ConvertTo(DF4(), fold(s32)), hn::Set(DF4(), x.s[g])), x.sum[g], acc);
     }
-    c += w.blockConstants();
     hn::StoreU(hn::Mul(acc, hn::Set(DF4(), kOutBias)), DF4(), y);
   }
 }
 
 template <bool kAffine>
 ETWGPU_KERNEL void gemvA16(const R4Weight& w, Rows16 x, float* y, int64_t b0, int64_t b1) {
-  const int64_t ng = w.K / 32, repeat = w.group / 32;
+  const int64_t ng = w.K / 32;
   const uint8_t* p = w.words + b0 * w.K * 2;
-  const uint16_t* c = static_cast<const uint16_t*>(w.constants) + b0 * w.blockConstants();
+  Constants<kAffine> constants(w, b0);
   const DI16 d;
-  const auto m = hn::Set(d, 15);
-  const V4 xs = hn::Set(DF4(), *x.s);
+  const VI16 mask = kept(d, 15);
   for (int64_t b = b0; b < b1; ++b, y += 4) {
     V4 acc = hn::Zero(DF4());
     for (int64_t g = 0; g < ng; ++g, p += 64) {
       VI32 s = hn::Zero(DI32());
-      ETWGPU_UNROLL
+      ETWGPU_KEEP_LOOP
       for (int i = 0; i < 4; i += kBlocks) {
         const int16_t* px = x.q + 32 * g + 8 * i;  // its words: (0,2) (4,6) (1,3) (5,7)
         const auto v = hn::BitCast(DU16(), hn::LoadU(DU8(), p + 16 * i));
-        s = dot16x16(s, hn::And(hn::BitCast(d, v), m), loadX16(px, 4));
-        s = dot16x16(s, hn::And(hn::BitCast(d, hn::ShiftRight<4>(v)), m), loadX16(px + 2, 4));
-        s = dot16x16(s, hn::And(hn::BitCast(d, hn::ShiftRight<8>(v)), m), loadX16(px + 4, 4));
+        s = dot16x16(s, hn::And(hn::BitCast(d, v), mask), loadX16(px, 4));
+        s = dot16x16(s, hn::And(hn::BitCast(d, hn::ShiftRight<4>(v)), mask), loadX16(px + 2, 4));
+        s = dot16x16(s, hn::And(hn::BitCast(d, hn::ShiftRight<8>(v)), mask), loadX16(px + 4, 4));
         s = dot16x16(s, hn::BitCast(d, hn::ShiftRight<12>(v)), loadX16(px + 6, 4));
       }
-      const uint16_t* pc = c + g / repeat * (kAffine ? 8 : 4);
-      const V4 scale = halfBits4(pc);
-      acc = madd(hn::ConvertTo(DF4(), fold(s)), hn::Mul(scale, xs), acc);
-      acc = madd(minimumOf(pc, scale, kAffine), hn::Set(DF4(), x.sum[g]), acc);
+      acc = constants.add(hn::ConvertTo(DF4(), fold(s)), x.sum[g], acc);
     }
-    c += w.blockConstants();
-    hn::StoreU(hn::Mul(acc, hn::Set(DF4(), kOutBias)), DF4(), y);
+    hn::StoreU(output16(acc, *x.s), DF4(), y);
+  }
+}
+
+template <bool kAffine>
+ETWGPU_KERNEL void gemvPlanes(const R4Weight& w, Rows16 x, float* y, int64_t b0, int64_t b1) {
+  const int64_t ng = w.K / 32;
+  const uint8_t* p = w.words + b0 * w.K * 2;
+  Constants<kAffine> constants(w, b0);
+  const VU8 mask = kept(DU8(), 15);
+  for (int64_t b = b0; b < b1; ++b, y += 4) {
+    V4 acc = hn::Zero(DF4());
+    const int8_t* px = x.planes();
+    for (int64_t g = 0; g < ng; ++g, p += 64, px += 64) {
+      VI32 high = hn::Zero(DI32()), high_too = high, low = high, low_too = high;  // chains of dots wait for themselves
+      ETWGPU_KEEP_LOOP
+      for (int i = 0; i < 4; i += kBlocks) {
+        const Nibbles n = unpack(p + 16 * i, mask);
+        const XPair h = loadX8(px + 8 * i), l = loadX8(px + 32 + 8 * i);
+        high = dot32(high, n.lo, h.lo);
+        high_too = dot32(high_too, n.hi, h.hi);
+        low = dot32(low, n.lo, l.lo);
+        low_too = dot32(low_too, n.hi, l.hi);
+      }
+      const VI32 s = hn::Add(hn::ShiftLeft<8>(hn::Add(high, high_too)), hn::Add(low, low_too));
+      acc = constants.add(hn::ConvertTo(DF4(), fold(s)), x.sum[g], acc);
+    }
+    hn::StoreU(output16(acc, *x.s), DF4(), y);
   }
 }
 
@@ -124,7 +170,7 @@ ETWGPU_KERNEL void multiplyW8(const R4Weight& w, const int16_t* x, const float* 
     }
     ETWGPU_UNROLL
     for (int m = 0; m < MT; ++m) {
-      const V4 scale = hn::Mul(hn::LoadU(DF4(), scales + 4 * b), hn::Set(DF4(), xs[m] * (1 / kXBias)));
+      const V4 scale = hn::Mul(hn::LoadU(DF4(), scales + 4 * b), hn::Set(DF4(), xs[m]));
       hn::StoreU(hn::Mul(acc[m], scale), DF4(), y + m * ldy + 4 * b);
     }
   }
@@ -138,12 +184,13 @@ template <int RB>
 ETWGPU_KERNEL void expandConstants(const R4Weight& w, int64_t block, float* out) {
   const uint16_t* c = static_cast<const uint16_t*>(w.constants) + block * w.blockConstants();
   const int64_t repeat = w.group / 32, step = w.symmetric ? 4 : 8;
+  const auto mask = kept(DI4(), kHalfMask);
   for (int64_t g = 0; g < w.K / 32; ++g) {
     for (int r = 0; r < RB; ++r, out += 8) {
       const uint16_t* p = c + r * w.blockConstants() + g / repeat * step;
-      const V4 scale = halfBits4(p);
+      const V4 scale = halfBits4(p, mask);
       hn::StoreU(scale, DF4(), out);
-      hn::StoreU(minimumOf(p, scale, !w.symmetric), DF4(), out + 4);
+      hn::StoreU(w.symmetric ? hn::Mul(scale, hn::Set(DF4(), -8.f)) : halfBits4(p + 4, mask), DF4(), out + 4);
     }
   }
 }
@@ -165,7 +212,7 @@ ETWGPU_INLINE void tileA8(const uint8_t* q, const float* constants, Rows8 x, flo
     for (int i = 0; i < 4; i += kBlocks) {
       Nibbles n[RB];
       ETWGPU_UNROLL
-      for (int r = 0; r < RB; ++r) n[r] = unpack(q + r * stride + 64 * g + 16 * i);
+      for (int r = 0; r < RB; ++r) n[r] = unpack(q + r * stride + 64 * g + 16 * i, hn::Set(DU8(), 15));
       ETWGPU_UNROLL
       for (int m = 0; m < MT; ++m) {
         const XPair xv = loadX8(x.q + m * K + 32 * g + 8 * i);
@@ -226,7 +273,7 @@ constexpr int kRB16 = 2;  // blocks of an a16 panel
 /// Nibbles as i16, in the order in which the tile reads them.
 ETWGPU_KERNEL void unpackPanel(const R4Weight& w, int64_t block, int16_t* panel) {
   const hn::FixedTag<uint16_t, 8> d;
-  const auto mask = hn::Set(d, 15);
+  const auto mask = kept(d, 15);
   for (int r = 0; r < kRB16; ++r) {
     for (int64_t i = 0; i < w.K / 8; ++i) {
       const auto v = hn::BitCast(d, hn::LoadU(hn::FixedTag<uint8_t, 16>(), w.words + (block + r) * w.K * 2 + 16 * i));
@@ -272,56 +319,96 @@ ETWGPU_INLINE void tileA16(const int16_t* panel, const float* constants, Rows16 
       ETWGPU_UNROLL
       for (int m = 0; m < MT; ++m)
         acc[m][r] = madd(minimum, hn::Set(DF4(), x.sum[m * ng + g]),
-                         madd(hn::Mul(hn::ConvertTo(DF4(), fold(s[m][r])), hn::Set(DF4(), x.s[m])), scale, acc[m][r]));
+                         madd(hn::ConvertTo(DF4(), fold(s[m][r])), scale, acc[m][r]));
     }
   }
   ETWGPU_UNROLL
   for (int m = 0; m < MT; ++m) ETWGPU_UNROLL
-  for (int r = 0; r < RB; ++r) hn::StoreU(hn::Mul(acc[m][r], hn::Set(DF4(), kOutBias)), DF4(), y + m * ldy + 4 * r);
+  for (int r = 0; r < RB; ++r) hn::StoreU(output16(acc[m][r], x.s[m]), DF4(), y + m * ldy + 4 * r);
 }
+
+/// Nibbles as bytes, in the order in which the tile reads them.
+ETWGPU_KERNEL void unpackBytes(const R4Weight& w, int64_t block, uint8_t* panel) {
+  const VU8 mask = kept(DU8(), 15);
+  for (int64_t i = 0; i < w.K / 8; i += kBlocks)
+    for (int r = 0; r < kRB16; ++r, panel += 2 * kBytes) {
+      const Nibbles n = unpack(w.words + (block + r) * w.K * 2 + 16 * i, mask);
+      hn::StoreU(n.lo, DU8(), panel);
+      hn::StoreU(n.hi, DU8(), panel + kBytes);
+    }
+}
+
+/// Both planes into the same sums, the high one first.
+template <int MT>
+ETWGPU_INLINE void tilePlanes(const uint8_t* panel, const float* constants, Rows16 x, float* y, int64_t K,
+                              int64_t ldy) {
+  constexpr int RB = kRB16;
+  const int64_t ng = K / 32;
+  V4 acc[MT][RB];
+  ETWGPU_UNROLL
+  for (auto& a : acc) ETWGPU_UNROLL
+  for (auto& v : a) v = hn::Zero(DF4());
+  for (int64_t g = 0; g < ng; ++g) {
+    VI32 s[MT][RB];
+    ETWGPU_UNROLL
+    for (auto& a : s) ETWGPU_UNROLL
+    for (auto& v : a) v = hn::Zero(DI32());
+    ETWGPU_KEEP_LOOP
+    for (int plane = 0; plane < 64; plane += 32) {
+      ETWGPU_UNROLL
+      for (auto& a : s) ETWGPU_UNROLL
+      for (auto& v : a) v = hn::ShiftLeft<8>(v);
+      const int8_t* px = x.planes() + 64 * g + plane;
+      ETWGPU_KEEP_LOOP
+      for (int i = 0; i < 4; i += kBlocks) {
+        const uint8_t* pw = panel + (4 * g + i) * 32 * RB;
+        VU8 lo[RB], hi[RB];
+        ETWGPU_UNROLL
+        for (int r = 0; r < RB; ++r)
+          lo[r] = hn::LoadU(DU8(), pw + 2 * r * kBytes), hi[r] = hn::LoadU(DU8(), pw + (2 * r + 1) * kBytes);
+        ETWGPU_UNROLL
+        for (int m = 0; m < MT; ++m) {
+          const XPair xv = loadX8(px + 2 * m * K + 8 * i);
+          ETWGPU_UNROLL
+          for (int r = 0; r < RB; ++r) s[m][r] = dot32(dot32(s[m][r], lo[r], xv.lo), hi[r], xv.hi);
+        }
+      }
+    }
+    ETWGPU_UNROLL
+    for (int r = 0; r < RB; ++r) {
+      const V4 scale = hn::LoadU(DF4(), constants + (g * RB + r) * 8),
+               minimum = hn::LoadU(DF4(), constants + (g * RB + r) * 8 + 4);
+      ETWGPU_UNROLL
+      for (int m = 0; m < MT; ++m)
+        acc[m][r] = madd(minimum, hn::Set(DF4(), x.sum[m * ng + g]),
+                         madd(hn::ConvertTo(DF4(), fold(s[m][r])), scale, acc[m][r]));
+    }
+  }
+  ETWGPU_UNROLL
+  for (int m = 0; m < MT; ++m) ETWGPU_UNROLL
+  for (int r = 0; r < RB; ++r) hn::StoreU(output16(acc[m][r], x.s[m]), DF4(), y + m * ldy + 4 * r);
+}
+
+/// All rows of x against the blocks of a panel of i16, or of bytes for activations in planes.
+template <bool kPlanes>
 ETWGPU_KERNEL void panelA16(const int16_t* panel, const float* constants, Rows16 x, float* y, int64_t K, int64_t ldy,
                             int64_t M) {
   const int64_t ng = K / 32;
-  const auto at = [&](int64_t m) { return Rows16{x.q + m * K, x.s + m, x.sum + m * ng}; };
+  const auto tile = [&]<int MT>(int64_t m) {
+    const Rows16 at{x.q + m * K, x.s + m, x.sum + m * ng};
+    if constexpr (kPlanes) {
+      tilePlanes<MT>(reinterpret_cast<const uint8_t*>(panel), constants, at, y + m * ldy, K, ldy);
+    } else {
+      tileA16<MT>(panel, constants, at, y + m * ldy, K, ldy);
+    }
+  };
   int64_t m = 0;
-  for (; m + 4 <= M; m += 4) tileA16<4>(panel, constants, at(m), y + m * ldy, K, ldy);
-  for (; m < M; ++m) tileA16<1>(panel, constants, at(m), y + m * ldy, K, ldy);
+  for (; m + 4 <= M; m += 4) tile.template operator()<4>(m);
+  for (; m < M; ++m) tile.template operator()<1>(m);
 }
 
 // ---- choice
 // ----------------------------------------------------------------------------------------------------------
-
-using GemvA8 = void (*)(const R4Weight&, Rows8, float*, int64_t, int64_t);
-
-/// Whether the four-way dot is the faster one here. Relaxed SIMD runs on machines of either kind, so it is timed, once,
-/// for some milliseconds; native builds know.
-bool preferDot32() {
-#if ETWGPU_RELAXED
-  static const bool prefer = [] {
-    constexpr int64_t kK = 512, kN = 64;
-    std::vector<uint8_t> words(kN * kK / 2, 0x35);
-    std::vector<uint16_t> constants(kN / 4 * (kK / 32) * 4, 0x3c00);
-    std::vector<int8_t> x(kK, 3);
-    std::vector<float> s(kK / 32, 1.f), y(kN);
-    const R4Weight w{words.data(), constants.data(), kN, kK, 4, 32, true};
-    const auto time = [&](GemvA8 f) {
-      const auto run = [&](int calls) {
-        for (int i = 0; i < calls; ++i) f(w, {x.data(), s.data(), s.data()}, y.data(), 0, kN / 4);
-      };
-      run(400);  // the first ones run in the baseline compiler's code
-      const auto start = std::chrono::steady_clock::now();
-      run(2000);  // long against a page's clock, which advances by 0.1 ms
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    };
-    return time(gemvA8<false, false>) < time(gemvA8<false, true>);
-  }();
-  return prefer;
-#elif defined(__aarch64__)
-  return true;
-#else
-  return false;
-#endif
-}
 
 /// Blocks whose words fill about half of a small L2: read once from memory, then used for every row.
 int64_t blocksInCache(const R4Weight& w) {
@@ -330,17 +417,19 @@ int64_t blocksInCache(const R4Weight& w) {
 
 void multiply4(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y, int64_t ldy, int64_t b0, int64_t b1) {
   const int64_t K = w.K, ng = K / 32;
-  const bool dot32_first = rows.mode == Activations::int8 && preferDot32();
+  const bool four = hasFourWayDot(), planes = rows.order == Int16Order::planes;
   if (M < 4) {
     for (int64_t m = 0; m < M; ++m) {
       if (rows.mode == Activations::int8) {
         const Rows8 x{static_cast<const int8_t*>(rows.values) + m * K, rows.scales + m * ng, rows.sums + m * ng};
-        const GemvA8 f = w.symmetric ? (dot32_first ? gemvA8<false, false> : gemvA8<false, true>)
-                                     : (dot32_first ? gemvA8<true, false> : gemvA8<true, true>);
+        const auto f = w.symmetric ? (four ? gemvA8<false, false> : gemvA8<false, true>)
+                                   : (four ? gemvA8<true, false> : gemvA8<true, true>);
         f(w, x, y + m * ldy + 4 * b0, b0, b1);
       } else {
         const Rows16 x{static_cast<const int16_t*>(rows.values) + m * K, rows.scales + m, rows.sums + m * ng};
-        (w.symmetric ? gemvA16<false> : gemvA16<true>)(w, x, y + m * ldy + 4 * b0, b0, b1);
+        const auto f =
+            w.symmetric ? (planes ? gemvPlanes<false> : gemvA16<false>) : (planes ? gemvPlanes<true> : gemvA16<true>);
+        f(w, x, y + m * ldy + 4 * b0, b0, b1);
       }
     }
     return;
@@ -353,15 +442,18 @@ void multiply4(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y
     const int64_t count = std::min(piece, M - m);
     if (rows.mode == Activations::int8) {
       const Rows8 x{static_cast<const int8_t*>(rows.values) + m * K, rows.scales + m * ng, rows.sums + m * ng};
-      (dot32_first ? gemmA8<4, 2, false> : gemmA8<kTileRows, 1, true>)(w, x, count, y + m * ldy, ldy, b0, b1,
-                                                                       scratch.data());
+      (four ? gemmA8<4, 2, false> : gemmA8<kTileRows, 1, true>)(w, x, count, y + m * ldy, ldy, b0, b1, scratch.data());
       continue;
     }
     const Rows16 x{static_cast<const int16_t*>(rows.values) + m * K, rows.scales + m, rows.sums + m * ng};
     for (int64_t b = b0; b < b1; b += kRB16) {
       expandConstants<kRB16>(w, b, scratch.data());
-      unpackPanel(w, b, panel.data());
-      panelA16(panel.data(), scratch.data(), x, y + m * ldy + 4 * b, K, ldy, count);
+      if (planes) {
+        unpackBytes(w, b, reinterpret_cast<uint8_t*>(panel.data()));
+      } else {
+        unpackPanel(w, b, panel.data());
+      }
+      (planes ? panelA16<true> : panelA16<false>)(panel.data(), scratch.data(), x, y + m * ldy + 4 * b, K, ldy, count);
     }
   }
 }
@@ -375,6 +467,23 @@ void multiply8(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y
 }
 
 }  // namespace
+
+bool hasFourWayDot() {
+#if ETWGPU_RELAXED
+  // Bytes above 127 tell: pmaddubsw, the first of three instructions, keeps sums of two products within i16.
+  static const bool single = [] {
+    const volatile int8_t above = -1;
+    const v128_t dot =
+        wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_i8x16_splat(127), wasm_i8x16_splat(above), wasm_i32x4_splat(0));
+    return wasm_i32x4_extract_lane(dot, 0) != 2 * 32767;
+  }();
+  return single;
+#elif defined(__aarch64__)
+  return true;
+#else
+  return false;
+#endif
+}
 
 Activations resolveActivations(Activations requested, int bits) {
   if (requested == Activations::exact) return requested;

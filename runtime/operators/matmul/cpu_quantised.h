@@ -32,25 +32,33 @@ class R4Panels final : public PanelSource {
 /// Exact products of a few rows, straight from the weight: y[m][4b..4b+3] for blocks [b0, b1).
 void gemvExact(const R4Weight& w, const float* x, int64_t M, float* y, int64_t ldy, int64_t b0, int64_t b1);
 
+/// How the int16 values of a row lie in memory, by what multiplies them: permuted for int4 or for int8 weights, or in
+/// two planes of bytes, per 32 values their high bytes (value = 256 · high + low, low signed too), then their low ones.
+enum class Int16Order : uint8_t { for_int4, for_int8, planes };
+
 /// Rows of activations made integers.
 struct QuantisedRows {
   Activations mode = Activations::int16;  // int8 or int16
-  void* values = nullptr;                 // int8 or int16 [M, K]
-  float* scales = nullptr;                // int8: [M, K / 32]; int16: [M]
-  float* sums = nullptr;                  // [M, K / 32]: scale · sum of the integers
+  Int16Order order = Int16Order::for_int4;
+  void* values = nullptr;   // int8 or int16 [M, K]
+  float* scales = nullptr;  // int8: [M, K / 32], times 2^64; int16: [M]
+  float* sums = nullptr;    // [M, K / 32]: sums of the integers, for int8 times the scale
 };
 size_t quantisedBytes(Activations mode, int64_t M, int64_t K);
-QuantisedRows placeQuantised(Activations mode, void* memory, int64_t M, int64_t K);
-/// Row m of `rows` from K floats at x. `bits` of the weight: int8 weights want another order of the int16 values.
-void quantiseRow(const float* x, int64_t K, int64_t m, int weight_bits, const QuantisedRows& rows);
+/// `bits` of the weight that the rows are for.
+QuantisedRows placeQuantised(Activations mode, int bits, void* memory, int64_t M, int64_t K);
+/// Row m of `rows` from K floats at x.
+void quantiseRow(const float* x, int64_t K, int64_t m, const QuantisedRows& rows);
+/// Whether dots of four bytes are single instructions here: then int16 values are multiplied in planes.
+bool hasFourWayDot();
 
 /// y[m][4b..4b+3] (row stride ldy) for blocks [b0, b1) and M rows; b0 is even. May write the block after an odd b1.
 void multiplyQuantised(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y, int64_t ldy, int64_t b0,
                        int64_t b1);
 
-/// What `automatic` means for weights of so many bits: int16. int8 with relaxed SIMD is 10 to 30 % faster on x86 but
-/// turns near ties: SmolLM2, 1,533 tokens, against f32: perplexity +0.8 %, same best token 96.4 % (int16: +0.01 %, 99.8
-/// %).
+/// What `automatic` means for weights of so many bits: int16. int8 is 10 to 20 % faster on x86 with relaxed SIMD but
+/// turns near ties: SmolLM2, 1,533 tokens, against f32: perplexity +0.8 %, same best token 96.4 % (int16: +0.01 %,
+/// 99.8 %).
 Activations resolveActivations(Activations requested, int bits);
 
 }  // namespace etwgpu::cpu

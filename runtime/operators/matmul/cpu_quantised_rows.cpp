@@ -36,31 +36,46 @@ ETWGPU_KERNEL void quantise8(const float* x, int64_t K, int8_t* q, float* scales
 alignas(16) constexpr uint8_t kOrder4[16] = {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15};
 alignas(16) constexpr uint8_t kOrder8[16] = {0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15};
 
-/// x ~ q · scale / 2^64, int16 with one scale a row.
-ETWGPU_KERNEL void quantise16(const float* x, int64_t K, const uint8_t* order, int16_t* q, float* scale, float* sums) {
+/// The largest int16 that is 256 · high + low with both of them signed bytes.
+constexpr float kLargest16 = 127 * 256 + 127;
+
+/// The integers nearest to x · scale, which are below 2^21: the last bits of the sum with 1.5 · 2^23. A conversion of
+/// floats of any size is six instructions in Wasm.
+ETWGPU_INLINE hn::Vec<DI4> nearest(const float* x, V4 scale) {
+  constexpr int32_t kBits = 0x4b400000;
+  const auto shifted = madd(hn::LoadU(DF4(), x), scale, hn::BitCast(DF4(), hn::Set(DI4(), kBits)));
+  return hn::Sub(hn::BitCast(DI4(), shifted), hn::Set(DI4(), kBits));
+}
+
+/// x ~ q · scale, int16 with one scale a row. A row with NaN or infinity gets NaN for its scale; one of numbers that
+/// are nearly denormal is zero.
+template <Int16Order kOrder>
+ETWGPU_KERNEL void quantise16(const float* x, int64_t K, int16_t* q, float* scale, float* sums) {
   const hn::FixedTag<int16_t, 8> d16;
   const hn::FixedTag<int16_t, 4> dh;
-  const auto table = hn::Load(hn::FixedTag<uint8_t, 16>(), order);
-  V4 m = hn::Zero(DF4()), zero = m;
-  for (int64_t i = 0; i < K; i += 4) {
-    const V4 v = hn::LoadU(DF4(), x + i);
-    m = hn::Max(m, hn::Abs(v));
-    zero = hn::Add(zero, hn::Mul(v, hn::Zero(DF4())));
-  }
-  const float a = hn::ReduceMax(DF4(), m), inverse = a > 0 ? 32767.f / a : 0.f;
-  *scale = a * (kXBias / 32767.f) + hn::ReduceSum(DF4(), zero);
-  const V4 inv = hn::Set(DF4(), inverse);
-  for (int64_t g = 0; g < K / 32; ++g) {
+  const hn::FixedTag<int8_t, 8> d8;
+  const auto table = hn::Load(hn::FixedTag<uint8_t, 16>(), kOrder == Int16Order::for_int8 ? kOrder8 : kOrder4);
+  auto m = hn::Zero(DI4());  // floats without sign are ordered as their bits are, NaN last
+  for (int64_t i = 0; i < K; i += 4) m = hn::Max(m, hn::BitCast(DI4(), hn::Abs(hn::LoadU(DF4(), x + i))));
+  const float a = hn::GetLane(hn::BitCast(DF4(), hn::MaxOfLanes(DI4(), m)));
+  *scale = a / kLargest16 + (a - a);
+  const V4 inverse = hn::Set(DF4(), a > 0x1p-100f ? kLargest16 / a : 0.f);
+  auto* bytes = reinterpret_cast<int8_t*>(q);
+  for (int64_t g = 0; g < K / 32; ++g, bytes += 64) {
     auto total = hn::Zero(DI4());
     for (int i = 0; i < 32; i += 8) {
-      const float* p = x + 32 * g + i;
-      const auto lo = hn::NearestInt(hn::Mul(hn::LoadU(DF4(), p), inv)),
-                 hi = hn::NearestInt(hn::Mul(hn::LoadU(DF4(), p + 4), inv));
+      const auto lo = nearest(x + 32 * g + i, inverse), hi = nearest(x + 32 * g + i + 4, inverse);
       total = hn::Add(total, hn::Add(lo, hi));
       const auto v = hn::Combine(d16, hn::DemoteTo(dh, hi), hn::DemoteTo(dh, lo));
-      hn::StoreU(hn::BitCast(d16, hn::TableLookupBytes(v, table)), d16, q + 32 * g + i);
+      if constexpr (kOrder == Int16Order::planes) {
+        const auto high = hn::ShiftRight<8>(hn::Add(v, hn::Set(d16, 128)));
+        hn::StoreU(hn::DemoteTo(d8, high), d8, bytes + i);
+        hn::StoreU(hn::DemoteTo(d8, hn::Sub(v, hn::ShiftLeft<8>(high))), d8, bytes + 32 + i);
+      } else {
+        hn::StoreU(hn::BitCast(d16, hn::TableLookupBytes(v, table)), d16, q + 32 * g + i);
+      }
     }
-    sums[g] = *scale * float(hn::ReduceSum(DI4(), total));
+    sums[g] = float(hn::ReduceSum(DI4(), total));
   }
 }
 
@@ -172,24 +187,25 @@ size_t quantisedBytes(Activations mode, int64_t M, int64_t K) {
   return size_t(roundUp(M * K * (mode == Activations::int8 ? 1 : 2), 64) + 4 * (scales + M * (K / 32)) + 64);
 }
 
-QuantisedRows placeQuantised(Activations mode, void* memory, int64_t M, int64_t K) {
+QuantisedRows placeQuantised(Activations mode, int bits, void* memory, int64_t M, int64_t K) {
   auto* p = static_cast<uint8_t*>(memory);
   QuantisedRows rows;
   rows.mode = mode;
+  rows.order = bits == 8 ? Int16Order::for_int8 : hasFourWayDot() ? Int16Order::planes : Int16Order::for_int4;
   rows.values = p;
   rows.scales = reinterpret_cast<float*>(p + roundUp(M * K * (mode == Activations::int8 ? 1 : 2), 64));
   rows.sums = rows.scales + (mode == Activations::int8 ? M * (K / 32) : M);
   return rows;
 }
 
-void quantiseRow(const float* x, int64_t K, int64_t m, int weight_bits, const QuantisedRows& rows) {
+void quantiseRow(const float* x, int64_t K, int64_t m, const QuantisedRows& rows) {
   const int64_t ng = K / 32;
-  if (rows.mode == Activations::int8) {
-    quantise8(x, K, static_cast<int8_t*>(rows.values) + m * K, rows.scales + m * ng, rows.sums + m * ng);
-  } else {
-    quantise16(x, K, weight_bits == 8 ? kOrder8 : kOrder4, static_cast<int16_t*>(rows.values) + m * K, rows.scales + m,
-               rows.sums + m * ng);
-  }
+  if (rows.mode == Activations::int8)
+    return quantise8(x, K, static_cast<int8_t*>(rows.values) + m * K, rows.scales + m * ng, rows.sums + m * ng);
+  const auto quantise = rows.order == Int16Order::planes     ? quantise16<Int16Order::planes>
+                        : rows.order == Int16Order::for_int8 ? quantise16<Int16Order::for_int8>
+                                                             : quantise16<Int16Order::for_int4>;
+  quantise(x, K, static_cast<int16_t*>(rows.values) + m * K, rows.scales + m, rows.sums + m * ng);
 }
 
 }  // namespace etwgpu::cpu

@@ -27,17 +27,21 @@ ETWGPU_INLINE VI32 dot32(VI32 sum, VU8 u, VI8 x) {
 ETWGPU_INLINE VI32 dot16x16(VI32 sum, VI16 a, VI16 b) { return hn::Add(sum, hn::WidenMulPairwiseAdd(DI32(), a, b)); }
 
 // The bits of a finite half, moved to their place in a float, are its value × 2^-112: a conversion in three operations,
-// with zero and denormals right. The factor is given back in two parts, so that nothing overflows whatever the
-// activations: 2^64 with the activation's scale and sum, 2^48 once per output.
+// with zero and denormals right. int16 products get the factor back once per output. int8 ones, with a scale in every
+// group, get it in two parts, so that nothing overflows whatever the activations: 2^64 with the activation's scale and
+// sum, 2^48 once per output.
 constexpr float kHalfBias = 0x1p112f, kXBias = 0x1p64f, kOutBias = 0x1p48f;
 
-ETWGPU_INLINE V4 halfBits4(const uint16_t* p) {
-  const DI4 d;
+constexpr auto kHalfMask = int32_t(0x8fffe000);
+
+ETWGPU_INLINE V4 halfBits4(const uint16_t* p, hn::Vec<DI4> mask) {
   const hn::FixedTag<int16_t, 4> dh;
-  const auto h = hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const int16_t*>(p)));
-  return hn::BitCast(DF4(), hn::And(hn::ShiftLeft<13>(h), hn::Set(d, int32_t(0x8fffe000))));
+  const auto h = hn::PromoteTo(DI4(), hn::LoadU(dh, reinterpret_cast<const int16_t*>(p)));
+  return hn::BitCast(DF4(), hn::And(hn::ShiftLeft<13>(h), mask));
 }
-ETWGPU_INLINE V4 halfToFloat4(const uint16_t* p) { return hn::Mul(halfBits4(p), hn::Set(DF4(), kHalfBias)); }
+ETWGPU_INLINE V4 halfToFloat4(const uint16_t* p) {
+  return hn::Mul(halfBits4(p, hn::Set(DI4(), kHalfMask)), hn::Set(DF4(), kHalfBias));
+}
 
 ETWGPU_INLINE hn::Vec<DI4> splatWord(const void* p) {
 #if HWY_TARGET == HWY_WASM
@@ -81,12 +85,11 @@ ETWGPU_INLINE VI16 loadX16(const int16_t* p, int stride) {
 struct Nibbles {
   VU8 lo, hi;
 };
-ETWGPU_INLINE Nibbles unpack(const uint8_t* p) {
+/// `mask`: 15 in every byte.
+ETWGPU_INLINE Nibbles unpack(const uint8_t* p, VU8 mask) {
   const DU8 d;
-  const DU16 dw;
-  const auto m = hn::Set(d, 0x0F);
   const auto v = hn::LoadU(d, p);
-  return {hn::And(v, m), hn::And(hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(dw, v))), m)};
+  return {hn::And(v, mask), hn::And(hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(DU16(), v))), mask)};
 }
 
 // Nibbles as floats, flipped to two's complement (q − 8) so that the conversion is from signed integers: clang turns
