@@ -462,9 +462,11 @@ async function withSetting(browserName, isolation, body) {
     },
     isolation,
     intercept: (request, response, headers) => {
-      const wrong = wrongFiles.find(({ url }) => url === new URL(request.url, 'http://x').pathname);
+      const { pathname } = new URL(request.url, 'http://x');
+      const wrong = wrongFiles.find(({ url }) => url === pathname || (url.endsWith('/') && pathname.startsWith(url)));
       if (!wrong) return false;
-      wrong.answer(response, headers, path.join(MODELS, 'efficientnet-lite0/model.pte'));
+      const program = path.join(MODELS, 'efficientnet-lite0/model.pte');
+      wrong.answer(response, headers, program, path.basename(pathname));
       return true;
     },
   });

@@ -1,6 +1,7 @@
-// What servers really send in place of a model, and what loading it must say. `answer(response, headers, program)`;
-// `program` is the path of a good one.
+// What servers really send in place of a model, and what loading it must say. `answer(response, headers, program, name)`;
+// `program` is the path of a good one, `name` the file of a folder that is asked for.
 import { readFileSync } from 'node:fs';
+import path from 'node:path';
 
 const send = (response, headers, body, type = 'application/octet-stream') =>
   response.writeHead(200, { ...headers, 'Content-Type': type, 'Content-Length': body.length }).end(body);
@@ -10,7 +11,32 @@ const HTML = Buffer.from(
 );
 const LFS = Buffer.from(`version https://git-lfs.github.com/spec/v1\noid sha256:${'0'.repeat(64)}\nsize 124393472\n`);
 
+/** The good folder, but for its program. */
+const folder = (program) => (response, headers, good, name) =>
+  send(response, headers, name === 'model.pte' ? program : readFileSync(path.join(path.dirname(good), name)));
+
 export const wrongFiles = [
+  {
+    name: 'a Git-LFS pointer for the program of a folder',
+    url: '/wrong/pointers/',
+    expect: 'NotAProgramError',
+    words: /model\.pte is a Git-LFS pointer/,
+    answer: folder(LFS),
+  },
+  {
+    name: 'an HTML page for the program of a folder',
+    url: '/wrong/pages/',
+    expect: 'NotAProgramError',
+    words: /model\.pte is an HTML page/,
+    answer: folder(HTML),
+  },
+  {
+    name: 'a program that is shorter than its manifest says',
+    url: '/wrong/short/',
+    expect: 'DownloadError',
+    words: /model\.pte has 3000 bytes on the server, its manifest says \d+/,
+    answer: folder(Buffer.alloc(3000, 1)),
+  },
   {
     name: 'an HTML page for a program',
     url: '/wrong/page.pte',

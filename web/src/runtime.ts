@@ -2,6 +2,7 @@
 import { canUseThreads, capabilities, defaultThreads, wasmTier } from './capabilities.js';
 import { cache } from './cache.js';
 import { Channel, type Port } from './channel.js';
+import { checkFunction, checkOneOf, checkSignal, checkUrl } from './checks.js';
 import { cancelled, DeviceLostError, makeError, NoAdapterError, throwIfAborted } from './errors.js';
 import type { FromWorker, LoadRequest } from './protocol.js';
 import { Session } from './session.js';
@@ -60,11 +61,14 @@ async function startHere(): Promise<Port> {
   return port;
 }
 
+/** Each is a worker with a stack of its own. */
+const THREADS_LIMIT = 64;
+
 /** How many threads, and why only one. */
 function threadCount(options: LoadOptions): { threads: number; singleThread: string } {
   const asked = options.threads;
-  if (asked !== undefined && (!Number.isInteger(asked) || asked < 1)) {
-    throw makeError('invalid_argument', `threads: ${asked} is no count`);
+  if (asked !== undefined && (!Number.isInteger(asked) || asked < 1 || asked > THREADS_LIMIT)) {
+    throw makeError('invalid_argument', `threads: ${String(asked)} is no count between 1 and ${THREADS_LIMIT}`);
   }
   const one = (singleThread: string) => ({ threads: 1, singleThread });
   if (options.worker === false) return one('one thread, since worker: false runs on the calling one');
@@ -75,25 +79,45 @@ function threadCount(options: LoadOptions): { threads: number; singleThread: str
 
 function deviceOf(options: LoadOptions): Pick<LoadRequest, 'device' | 'gpuDevice'> {
   const { device = 'auto' } = options;
-  if (typeof device === 'object') {
+  if (typeof device === 'object' && device !== null) {
     if (options.worker === false) return { device: 'webgpu', gpuDevice: device };
     throw makeError('invalid_argument', 'device: a GPUDevice cannot be sent to a worker; add worker: false');
   }
-  if (!['auto', 'webgpu', 'wasm'].includes(device))
-    throw makeError('invalid_argument', `no device '${String(device)}'`);
+  checkOneOf('device', device, ['auto', 'webgpu', 'wasm']);
   return { device };
 }
 
-function precisionOf({ precision = 'auto' }: LoadOptions): LoadRequest['precision'] {
-  if (['auto', 'f32', 'f16'].includes(precision)) return precision;
-  throw makeError('invalid_argument', `no precision '${String(precision)}'`);
+/** @throws InvalidArgumentError that names the option. */
+function checkOptions(options: LoadOptions): void {
+  if (typeof options !== 'object' || options === null) {
+    throw makeError('invalid_argument', `loadModel takes options, not ${String(options)}`);
+  }
+  checkOneOf('precision', options.precision, ['auto', 'f32', 'f16']);
+  checkOneOf('activations', options.activations, ['auto', 'exact']);
+  checkOneOf('cache', options.cache, ['auto', 'none']);
+  checkOneOf('debug.wasmTier', options.debug?.wasmTier, ['relaxed', 'simd128']);
+  checkOneOf('debug.maxTier', options.debug?.maxTier, ['baseline', 'f16', 'subgroups', 'subgroup_matrix']);
+  checkFunction('onProgress', options.onProgress);
+  checkSignal(options.signal);
+  for (const name of ['modelUrl', 'dataUrl', 'wasmUrl', 'workerUrl', 'grammarUrl'] as const) {
+    if (options[name] !== undefined) checkUrl(name, options[name]);
+  }
+  const { memoryCap, adapters } = options;
+  if (memoryCap !== undefined && !(typeof memoryCap === 'number' && memoryCap > 0)) {
+    throw makeError('invalid_argument', `memoryCap: ${String(memoryCap)} is no number of bytes`);
+  }
+  if (adapters !== undefined && !Array.isArray(adapters)) {
+    throw makeError('invalid_argument', `adapters: a ${typeof adapters} is no list`);
+  }
 }
 
 function tuneMs(tune: LoadOptions['tune']): number {
   if (tune === false) return -1;
   if (tune === undefined) return 0;
-  const ms = tune === true ? 15_000 : tune.budgetMs;
-  if (!(ms > 0)) throw makeError('invalid_argument', `tune: ${ms} is no number of milliseconds`);
+  const ms = tune === true ? 15_000 : (tune as { budgetMs?: number } | null)?.budgetMs;
+  if (!(typeof ms === 'number' && ms > 0)) {
+    throw makeError('invalid_argument', `tune: ${String(ms)} is no number of milliseconds`);
+  }
   return ms;
 }
 
@@ -114,7 +138,7 @@ async function loadRequest(options: LoadOptions): Promise<LoadRequest> {
     cache: options.cache ?? 'auto',
     ...device,
     exact: options.activations === 'exact',
-    precision: precisionOf(options),
+    precision: options.precision ?? 'auto',
     threads,
     tuneMs: tuneMs(options.tune),
     memoryCap: options.memoryCap ?? 0,
@@ -142,7 +166,7 @@ export const ExecuTorchRuntime = {
    * @throws ExecuTorchError of a class by its code; CancelledError if the signal fires.
    */
   async loadModel(options: LoadOptions): Promise<Session> {
-    const { channel, info } = await start(options, options.signal);
+    const { channel, info } = await start(options, options?.signal);
     const { device } = info;
     return new Session(channel, info, (signal) =>
       device === 'webgpu' && typeof options.device !== 'object' ? onGpuAgain(options, signal) : start(options, signal),
@@ -154,6 +178,7 @@ async function start(
   options: LoadOptions,
   signal: AbortSignal | undefined,
 ): Promise<{ channel: Channel; info: SessionInfo }> {
+  checkOptions(options);
   const { onProgress } = options;
   throwIfAborted(signal);
   const request = await loadRequest(options);

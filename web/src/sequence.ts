@@ -1,5 +1,6 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import type { Channel } from './channel.js';
+import { checkFunction, checkSignal } from './checks.js';
 import { makeError } from './errors.js';
 import { Generation } from './generation.js';
 import type { PlainGenerateOptions } from './protocol.js';
@@ -19,6 +20,8 @@ export abstract class Conversation {
    */
   generate(prompt: Prompt, options: GenerateOptions = {}): Generation {
     const { signal, onToken, ...rest } = options;
+    checkFunction('onToken', onToken);
+    checkSignal(signal);
     const plain: PlainGenerateOptions = rest;
     return new Generation(
       async (add, stop) =>
@@ -56,7 +59,8 @@ export abstract class Conversation {
    * @throws SavedStateError, with nothing changed, where it is damaged, of another model or of another precision.
    */
   async restoreState(saved: Blob | FileSystemFileHandle): Promise<void> {
-    const blob = saved instanceof Blob ? saved : await saved.getFile();
+    const blob = saved instanceof Blob ? saved : await (saved as FileSystemFileHandle | null)?.getFile?.();
+    if (!blob) throw makeError('invalid_argument', 'restoreState takes a Blob or a file handle');
     await this.worker().call('restoreState', { sequence: this.sequence, saved: blob });
   }
 

@@ -1,6 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 // The page's view of a loaded model. The model itself lives in the worker behind the channel.
 import type { Channel } from './channel.js';
+import { checkSignal } from './checks.js';
 import { makeError } from './errors.js';
 import { crossing, isImageInput, type Input } from './image.js';
 import { Conversation, Sequence } from './sequence.js';
@@ -52,6 +53,9 @@ export class Session extends Conversation {
    */
   async run(inputs: readonly Input[], options: RunOptions | string = {}): Promise<Value[]> {
     const { method = 'forward', signal } = typeof options === 'string' ? { method: options } : options;
+    const given: unknown = inputs;
+    if (!Array.isArray(given)) throw makeError('invalid_argument', 'run takes a list of inputs');
+    checkSignal(signal);
     const transfer: Transferable[] = [];
     const crossed = inputs.some(isImageInput)
       ? await Promise.all(inputs.map((input) => crossing(input, transfer)))

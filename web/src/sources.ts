@@ -1,4 +1,5 @@
 // What callers pass as a model, in the form that crosses to the worker.
+import { checkUrl } from './checks.js';
 import { makeError } from './errors.js';
 import type { AdapterRef, SourceRef } from './protocol.js';
 import type { AdapterOptions, ModelSource } from './types.js';
@@ -22,6 +23,7 @@ async function filesOf(folder: FileSystemDirectoryHandle, prefix = ''): Promise<
 
 /** A folder's URL ends with a slash; a program's path ends with `.pte`. */
 export function modelUrlOf(url: string | URL): string {
+  checkUrl('model', url);
   const full = new URL(url, globalThis.location?.href);
   const file = full.protocol === 'blob:' || full.protocol === 'data:' || full.pathname.endsWith('.pte');
   if (!file && !full.pathname.endsWith('/')) full.pathname += '/';

@@ -1,3 +1,4 @@
+import { makeError } from './errors.js';
 import { fromBf16, fromF16, toBf16, toF16 } from './half.js';
 
 /** Element types by their names in the runtime. */
@@ -39,9 +40,10 @@ export const DTYPES: Record<DType, TypeInfo> = {
 /**
  * A tensor from numbers: `tensor('i64', [1, 3], [1, 2, 3])`. Numbers become halves for `f16` and `bf16`; a typed array is
  * taken as it is, without a copy.
- * @throws RangeError where the shape does not take that many numbers.
+ * @throws RangeError where the shape does not take that many numbers; InvalidArgumentError for an unknown dtype.
  */
 export function tensor(dtype: DType, shape: number[], data: TensorData | readonly number[]): Tensor {
+  if (!(dtype in DTYPES)) throw makeError('invalid_argument', `unknown dtype '${String(dtype)}'`);
   const count = shape.reduce((a, b) => a * b, 1);
   if (data.length !== count) {
     throw new RangeError(`a tensor [${shape.join(', ')}] has ${count} elements, not ${data.length}`);

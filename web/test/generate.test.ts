@@ -104,6 +104,16 @@ describe('Conversation', () => {
   });
 });
 
+describe('options of generate', () => {
+  it('refuses what would otherwise be ignored', async () => {
+    const { conversation } = setUp();
+    for (const wrong of [{ stop: 5 }, { stop: [5] }, { maxTokens: 1.5 }, { maxTokens: 0 }] as object[]) {
+      const [name] = Object.keys(wrong);
+      await expect(conversation.generate(prompt(1), wrong, never, () => undefined)).rejects.toThrow(name);
+    }
+  });
+});
+
 describe('samplingOf', () => {
   it('names the option that is out of range', () => {
     expect(() => samplingOf({ topP: 1.5 })).toThrow(/topP/);

@@ -32,6 +32,17 @@ describe('TextModel', () => {
     expect(model.encode([{ role: 'assistant', content: 'w3', tool_calls: [{ name: 'w8' }] }])).toEqual([3, 8]);
   });
 
+  it('takes lists of ids, and names what is none', () => {
+    expect(model.encode({ tokenIds: [1, 2] })).toEqual([1, 2]);
+    expect(model.encode({ tokenIds: Int32Array.of(1, 2) as unknown as number[] })).toEqual([1, 2]);
+    for (const id of [1.5, -1, NaN, 2 ** 40, 'a'] as number[]) {
+      expect(() => model.encode({ tokenIds: [3, id] })).toThrow(`tokenIds[1]: ${id} is no token id`);
+    }
+    for (const prompt of [undefined, null, {}, 5, { tokenIds: 5 }] as unknown[]) {
+      expect(() => model.encode(prompt as string)).toThrow('a prompt is a text');
+    }
+  });
+
   it('does not let them replace the messages', () => {
     expect(model.encode(messages, { templateOptions: { messages: [], enable_thinking: true } })).toEqual([3]);
   });

@@ -5,6 +5,7 @@ import { makeError } from '../errors.js';
 import type { Manifest, ManifestFile } from '../types.js';
 import type { Place } from './place.js';
 import type { FileSpec } from './remote.js';
+import { impostor } from './impostor.js';
 import type { Open, Opened } from './source.js';
 import { chooseVariant, type Chosen } from './variants.js';
 
@@ -55,12 +56,7 @@ function parseManifest(url: string, bytes: Uint8Array): Manifest {
   try {
     manifest = JSON.parse(text) as Manifest;
   } catch {
-    const what = /^\s*</.test(text)
-      ? 'an HTML page'
-      : text.startsWith('version https://git-lfs')
-        ? 'a Git-LFS pointer'
-        : 'no JSON';
-    throw makeError('not_a_program', `${url} is ${what}, not the manifest of a model folder`);
+    throw makeError('not_a_program', `${url} is ${impostor(bytes) ?? 'no JSON'}, not the manifest of a model folder`);
   }
   if (
     typeof manifest !== 'object' ||

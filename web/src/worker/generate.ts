@@ -45,6 +45,15 @@ export function samplingOf(o: PlainGenerateOptions): Sampling {
 }
 
 /** @throws InvalidArgumentError that names the option. */
+function stopsOf(stop: PlainGenerateOptions['stop']): string[] {
+  const stops: unknown = typeof stop === 'string' ? [stop] : (stop ?? []);
+  if (!Array.isArray(stops) || !stops.every((s) => typeof s === 'string')) {
+    throw makeError('invalid_argument', 'stop: neither a text nor a list of texts');
+  }
+  return stops.filter((s) => s !== '');
+}
+
+/** @throws InvalidArgumentError that names the option. */
 export function slidingOf(overflow: PlainGenerateOptions['overflow']): GenerateRequest['sliding'] {
   if (overflow === undefined || overflow === 'stop') return undefined;
   if (overflow !== 'sliding' && (typeof overflow !== 'object' || overflow === null)) {
@@ -103,8 +112,8 @@ export class Conversation {
     onToken: (token: GeneratedToken) => void,
   ): Promise<GenerateResult> {
     const sampling = samplingOf(options);
-    const maxTokens = number('maxTokens', options.maxTokens, Infinity, 1, Infinity);
-    const stops = (typeof options.stop === 'string' ? [options.stop] : (options.stop ?? [])).filter((s) => s !== '');
+    const maxTokens = number('maxTokens', options.maxTokens, Infinity, 1, Infinity, options.maxTokens !== Infinity);
+    const stops = stopsOf(options.stop);
     const logprobs = options.logprobs ?? false;
     const sliding = slidingOf(options.overflow);
     const speculation = speculationOf(options.speculation);

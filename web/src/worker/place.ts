@@ -3,6 +3,7 @@ import { makeError } from '../errors.js';
 import type { SourceRef } from '../protocol.js';
 import type { CacheInfo } from '../types.js';
 import { CachedModel } from './cached.js';
+import { impostor } from './impostor.js';
 import { RemoteFile, type FileSpec, type OnPosition, type Traffic } from './remote.js';
 import type { Open } from './source.js';
 
@@ -150,15 +151,15 @@ class BlobPlace implements Place {
   describe(path: string): string {
     return path;
   }
-  begin(specs: readonly FileSpec[]): Promise<void> {
+  async begin(specs: readonly FileSpec[]): Promise<void> {
     for (const spec of specs) {
-      const size = this.blob(spec.path).size;
-      if (spec.size && size !== spec.size) {
-        const message = `${spec.path} has ${size} bytes, its manifest says ${spec.size}: it was not copied whole`;
-        return Promise.reject(makeError('io_error', message));
-      }
+      const blob = this.blob(spec.path);
+      if (!spec.size || blob.size === spec.size) continue;
+      const what = impostor(new Uint8Array(await blob.slice(0, 64).arrayBuffer()));
+      if (what) throw makeError('not_a_program', `${spec.path} is ${what}, not the file in the manifest`);
+      const message = `${spec.path} has ${blob.size} bytes, its manifest says ${spec.size}: it was not copied whole`;
+      throw makeError('io_error', message);
     }
-    return Promise.resolve();
   }
   open(spec: FileSpec): Open {
     const blob = this.blob(spec.path);

@@ -3,6 +3,7 @@ import { BLOCK_CHUNKS, blockBytes, chunksOf, digestOf, hex } from '../cache/bloc
 import { makeError } from '../errors.js';
 import type { CachedModel, Entry } from './cached.js';
 import { Download } from './download.js';
+import { impostor } from './impostor.js';
 import type { Opened } from './source.js';
 
 /** A file as the manifest describes it; of a bare `.pte` only the path is known. */
@@ -24,6 +25,8 @@ export interface Traffic {
 export type OnPosition = (path: string, position: number, total: number, cached: boolean) => void;
 
 const QUEUED_CHUNKS = 4;
+/** Bytes that tell what a file is. */
+const HEAD = 64;
 
 export class RemoteFile {
   private download: Download | undefined;
@@ -202,7 +205,8 @@ export class RemoteFile {
     this.traffic.fromNetwork += bytes.length;
     if (bytes.length === 0 || bytes.length < this.chunkSize(index)) {
       if (this.size) {
-        throw makeError('io_error', `${this.url} ends after ${at + bytes.length} of ${this.size} bytes`);
+        const head = index === 0 && this.spec.size ? bytes : new Uint8Array(0);
+        throw this.otherFile(head, `ends after ${at + bytes.length} of ${this.size} bytes`);
       }
       this.size = at + bytes.length;
       this.ended = true;
@@ -216,15 +220,21 @@ export class RemoteFile {
       this.onPosition(this.spec.path, position, this.size || total, false),
     );
     if (this.spec.size && download.total && download.total !== this.spec.size) {
+      const head = at === 0 ? await download.take(Math.min(HEAD, download.total)) : new Uint8Array(0);
       download.close();
-      throw makeError(
-        'io_error',
-        `${this.url} has ${download.total} bytes on the server, its manifest says ${this.spec.size}`,
-      );
+      throw this.otherFile(head, `has ${download.total} bytes on the server, its manifest says ${this.spec.size}`);
     }
     this.size ||= download.total;
     await this.entry?.describe(this.size, download.validator);
     return download;
+  }
+
+  /** The error where the server has another file than the manifest describes. */
+  private otherFile(head: Uint8Array, otherwise: string): Error {
+    const what = impostor(head);
+    return what === undefined
+      ? makeError('io_error', `${this.url} ${otherwise}`)
+      : makeError('not_a_program', `${this.url} is ${what}, not the file of ${this.spec.size} bytes in the manifest`);
   }
 
   /** A chunk that does not match the manifest is fetched once more, by itself. */

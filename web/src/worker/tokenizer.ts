@@ -15,6 +15,8 @@ export type TemplateVariables = Pick<GenerateOptions, 'tools' | 'templateOptions
 
 const tokenText = (token: TokenizerConfig['bos_token']) => (typeof token === 'string' ? token : (token?.content ?? ''));
 
+const MOST_ID = 2 ** 31 - 1;
+
 export class TextModel {
   private readonly tokenizer: Tokenizer;
   private readonly config: TokenizerConfig;
@@ -52,7 +54,14 @@ export class TextModel {
         ? this.tokenizer.encode(this.render(prompt, variables), { add_special_tokens: false }).ids
         : [];
     }
-    return [...prompt.tokenIds];
+    const given: unknown = (prompt as { tokenIds?: unknown } | null | undefined)?.tokenIds;
+    if (!Array.isArray(given) && !ArrayBuffer.isView(given)) {
+      throw makeError('invalid_argument', 'a prompt is a text, a list of messages, or { tokenIds: [...] }');
+    }
+    const ids = Array.from(given as ArrayLike<number>);
+    const wrong = ids.findIndex((id) => !Number.isInteger(id) || id < 0 || id > MOST_ID);
+    if (wrong >= 0) throw makeError('invalid_argument', `tokenIds[${wrong}]: ${String(ids[wrong])} is no token id`);
+    return ids;
   }
 
   private render(messages: ChatMessage[], variables: TemplateVariables): string {

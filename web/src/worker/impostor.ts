@@ -1,0 +1,9 @@
+// What servers send in place of a file.
+
+/** By a file's first bytes: what it is instead of a model's file; undefined: nothing that is known. */
+export function impostor(head: Uint8Array): string | undefined {
+  const text = new TextDecoder().decode(head.subarray(0, 64));
+  if (/^\s*<[!a-z?]/i.test(text)) return 'an HTML page';
+  if (text.startsWith('version https://git-lfs')) return 'a Git-LFS pointer';
+  return undefined;
+}
