@@ -416,6 +416,7 @@ async function failures(s, label) {
 /** In Chromium, on WebGPU. */
 async function gpuCrash(s, label, expected) {
   await test(`${label}: after a crash of the GPU process the session says so, and can be reloaded`, async () => {
+    await s.call('dispose', { key: 'cnn' });
     await s.load('cnn', { modelUrl: classifier, device: 'webgpu', cache: 'auto' });
     const session = await s.page.raw.context().browser().newBrowserCDPSession();
     const gpuProcess = async () => {
