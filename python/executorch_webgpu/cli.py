@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from executorch_webgpu.errors import ExecuTorchWebGPUError
+from executorch_webgpu.errors import ExecuTorchWebGPUError, FileError
 from executorch_webgpu.recipes import RECIPES, ExportOptions, RecipeError, find
 
 
@@ -39,9 +39,19 @@ def quiet() -> Iterator[None]:
         logging.disable(disabled)
 
 
+def check_writable(folder: Path) -> None:
+    """Raises FileError where `folder` cannot be made or written: before minutes of work, not after them."""
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        raise FileError(f"cannot write to {folder}: {nearest} is no folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise FileError(f"cannot write to {folder}: {nearest} is not writable")
+
+
 def export(arguments: argparse.Namespace) -> int:
     """`executorch-webgpu export RECIPE --out DIR …`"""
     recipe = find(arguments.recipe)
+    check_writable(arguments.out)
     options = ExportOptions(
         source=arguments.source,
         bits=arguments.bits,
@@ -107,6 +117,8 @@ def profile(arguments: argparse.Namespace) -> int:
     """`executorch-webgpu profile FOLDER …`"""
     from executorch_webgpu import profiling
 
+    if arguments.trace and not arguments.trace.parent.is_dir():
+        raise FileError(f"cannot write {arguments.trace}: there is no folder {arguments.trace.parent}")
     options = {"precision": arguments.precision}
     profiles = profiling.profile(arguments.folder, arguments.device, arguments.context, **options)
     peak = profiling.Peak(1e9 * arguments.bandwidth, 1e12 * arguments.tflops) if arguments.bandwidth else None
@@ -121,6 +133,7 @@ def merge(arguments: argparse.Namespace) -> int:
     """`executorch-webgpu merge DIR DIR… --out DIR`"""
     from executorch_webgpu import variants
 
+    check_writable(arguments.out)
     variants.merge(arguments.folders, arguments.out)
     return 0
 
@@ -239,6 +252,9 @@ def main(argv: list[str] | None = None) -> int:
         name = (error.name or "").split(".")[0]
         hint = "" if name == "executorch_webgpu" else f": pip install {name}"
         print(f"executorch-webgpu: the package {error.name} is missing{hint}", file=sys.stderr)
+    except OSError as error:
+        text = error if error.filename is None else f"{error.filename}: {error.strerror}"
+        print(f"executorch-webgpu: {text}", file=sys.stderr)
     return 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ExecuTorchWebGPUError(RuntimeError):
     """Base of all errors of the runtime. `code` is the stable lower-case name, as in the web package."""
@@ -125,6 +127,14 @@ _CLASSES = {
         InternalError,
     )
 }
+
+
+def check_number(name: str, value: Any, low: float, high: float, whole: bool = False) -> None:
+    """Raises InvalidArgumentError, which names the argument, unless low ≤ value ≤ high."""
+    number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if not number or not low <= value <= high:
+        kind = "a whole number " if whole else ""
+        raise InvalidArgumentError(f"{name}: {value!r} is not {kind}between {low} and {high}")
 
 
 def error_class(code: str) -> type[ExecuTorchWebGPUError]:

@@ -9,17 +9,17 @@ print(model.generate([{"role": "user", "content": "What is the capital of France
 from __future__ import annotations
 
 import copy
-import json
 import os
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from executorch_webgpu import runtime
-from executorch_webgpu.errors import InvalidArgumentError
+from executorch_webgpu.errors import FileError, InvalidArgumentError, InvalidProgramError, check_number
 from executorch_webgpu.grammar import Grammars, Matcher
+from executorch_webgpu.json_files import read_object
 from executorch_webgpu.native import _native
 from executorch_webgpu.text import Message, Prompt, StopFinder, TextModel, TextStreamer
 from executorch_webgpu.variants import variant_files
@@ -67,19 +67,12 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check("temperature", self.temperature, 0, 100)
-        _check("top_k", self.top_k, 0, 2**31 - 1, whole=True)
-        _check("top_p", self.top_p, 0, 1)
-        _check("min_p", self.min_p, 0, 1)
-        _check("repetition_penalty", self.repetition_penalty, 0.01, 100)
-        _check("seed", self.seed, 0, 2**64 - 1, whole=True)
-
-
-def _check(name: str, value: Any, low: float, high: float, whole: bool = False) -> None:
-    number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if not number or not low <= value <= high:
-        kind = "a whole number " if whole else ""
-        raise InvalidArgumentError(f"{name}: {value!r} is not {kind}between {low} and {high}")
+        check_number("temperature", self.temperature, 0, 100)
+        check_number("top_k", self.top_k, 0, 2**31 - 1, whole=True)
+        check_number("top_p", self.top_p, 0, 1)
+        check_number("min_p", self.min_p, 0, 1)
+        check_number("repetition_penalty", self.repetition_penalty, 0.01, 100)
+        check_number("seed", self.seed, 0, 2**64 - 1, whole=True)
 
 
 class TextGenerator:
@@ -96,8 +89,13 @@ class TextGenerator:
         **options: Any,
     ) -> None:
         """folder: a model folder, or a model.pte with tokenizer.json and tokenizer_config.json. variant: of the
-        manifest, by name; the first one else. options: those of runtime.load."""
+        manifest, by name; the first one else. options: those of runtime.load.
+
+        Raises what runtime.load does; FileError where the folder or a file is missing, NotAProgramError or
+        InvalidProgramError for a damaged JSON file, UnsupportedVersionError for a newer manifest."""
         folder = Path(folder)
+        if not folder.is_dir():
+            raise FileError(f"there is no folder {folder}")
         self.text_model = TextModel(folder)
         program, data = variant_files(folder, variant)
         self.session = runtime.load(program, device, **({"data": data} | options))
@@ -128,8 +126,11 @@ class TextGenerator:
         ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
         config = folder / "generation_config.json"
         if config.is_file():
-            more = json.loads(config.read_text()).get("eos_token_id") or []
-            ids = [*ids, *(more if isinstance(more, list) else [more])]
+            more = read_object(config).get("eos_token_id")
+            more = more if isinstance(more, list) else [] if more is None else [more]
+            if not all(type(i) is int and abs(i) < 2**31 for i in more):
+                raise InvalidProgramError(f"{config}: eos_token_id is {more}, which are no token ids")
+            ids = [*ids, *more]
         return frozenset(ids)
 
     @property
@@ -250,22 +251,26 @@ class TextGenerator:
         # checked here and not at the first next()
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
         if max_tokens is not None:
-            _check("max_tokens", max_tokens, 1, 2**31 - 1, whole=True)
-        stops = [stop] if isinstance(stop, str) else list(stop)
-        options = vars(sampling) | {"stop_tokens": sorted(self.end_ids), "logprobs": logprobs}
+            check_number("max_tokens", max_tokens, 1, 2**31 - 1, whole=True)
+        stops = [stop] if isinstance(stop, str) else list(stop) if isinstance(stop, Iterable) else [None]
+        if not all(isinstance(s, str) for s in stops):
+            raise InvalidArgumentError(f"stop: {stop!r} is neither a string nor a list of strings")
+        options = vars(sampling) | {"stop_tokens": sorted(self.end_ids), "logprobs": bool(logprobs)}
         if max_tokens is not None:
             options["max_tokens"] = max_tokens
         if overflow not in ("stop", "sliding"):
             raise InvalidArgumentError(f"overflow: {overflow!r} is neither stop nor sliding")
         if overflow == "sliding":
-            _check("sinks", sinks, 0, 2**31 - 1, whole=True)
+            check_number("sinks", sinks, 0, 2**31 - 1, whole=True)
             if keep is not None:
-                _check("keep", keep, 1, 2**31 - 1, whole=True)
+                check_number("keep", keep, 1, 2**31 - 1, whole=True)
             options |= {"sliding": True, "sinks": sinks, "keep": -1 if keep is None else keep}
-        _check("speculation", speculation, 0, 15, whole=True)
-        _check("ngram", ngram, 1, 2**31 - 1, whole=True)
+        check_number("speculation", speculation, 0, 15, whole=True)
+        check_number("ngram", ngram, 1, 2**31 - 1, whole=True)
         options |= {"draft_tokens": speculation, "draft_ngram": ngram}
         ids = self.text_model.encode(prompt, tools, template_options)
+        if (last := max(ids)) >= self.vocabulary:
+            raise InvalidArgumentError(f"token id {last} is outside of the vocabulary of {self.vocabulary}")
         return self._steps(ids, options, _Output(self.text_model.decode, stops), self._matcher(json_schema, grammar))
 
     def _matcher(self, json_schema: Mapping[str, Any] | None, grammar: str | None) -> Matcher | None:

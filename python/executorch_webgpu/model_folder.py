@@ -25,8 +25,8 @@ from torch.export.graph_signature import InputKind
 
 from executorch_webgpu.limits import limits
 from executorch_webgpu.recipes.base import BuiltModel, ExportOptions, Recipe
+from executorch_webgpu.variants import MANIFEST_FORMAT
 
-MANIFEST_FORMAT = 1
 CHUNK_BYTES = 1 << 20  # a download is verified and resumed by chunks of this size
 PROGRAM = "model.pte"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from executorch_webgpu.errors import ExecuTorchWebGPUError, InvalidArgumentError, NoAdapterError
+from executorch_webgpu.errors import ExecuTorchWebGPUError, InvalidArgumentError, NoAdapterError, check_number
 from executorch_webgpu.native import _native
 
 __all__ = ["Adapter", "ExecuTorchWebGPUError", "MethodSpec", "Session", "ValueSpec", "inspect_program", "load"]
@@ -218,25 +218,37 @@ def load(
     """Loads a program.
 
     device: "webgpu", "cpu", or "auto": the GPU unless there is none, then the CPU; Session.device tells. data: `.ptd`
-    files with weights. precision: "f32" or "f16" (of intermediates on the GPU). activations: how the CPU multiplies
-    quantised weights, "auto", "exact", "int16" or "int8". kv_cache: of the CPU, "f16", "f32" or "auto": f32 with exact
-    activations, else f16. threads: of the CPU, default all. max_tier: the highest tier of GPU kernels, "baseline",
-    "f16", "subgroups" or "subgroup_matrix". memory_cap: refuse programs that need more bytes. disable_passes: names of
-    graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits: WebGPU's default limits even where the
-    device offers more. wide_kernels: the kernels for large GPUs on software adapters too (for tests). emulate_matrices:
-    8 or 16, for tests: subgroup matrices of that size in plain WGSL. max_binding_bytes: for tests, a limit below the
-    device's; buffers hold twice that at most. tuning: what Session.tune() has found on this device. adapters: up to
-    four LoRA adapters, as folders of peft or as Adapter with a scale: the weights of the program stay as they are.
-    progress: called with bytes read and their total; returning False cancels.
+    files with weights. precision: "f32" or "f16", of intermediates on the GPU; the CPU, which has f32, ignores it.
+    activations: how the CPU multiplies quantised weights, "auto", "exact", "int16" or "int8". kv_cache: of the CPU,
+    "f16", "f32" or "auto": f32 with exact activations, else f16. threads: of the CPU, default all. max_tier: the
+    highest tier of GPU kernels, "baseline", "f16", "subgroups" or "subgroup_matrix". memory_cap: refuse programs that
+    need more bytes. disable_passes: names of graph passes to leave out, default $ETWGPU_DISABLE_PASSES. default_limits:
+    WebGPU's default limits even where the device offers more. wide_kernels: the kernels for large GPUs on software
+    adapters too (for tests). emulate_matrices: 8 or 16, for tests: subgroup matrices of that size in plain WGSL.
+    max_binding_bytes: for tests, a limit below the device's; buffers hold twice that at most. tuning: what
+    Session.tune() has found on this device. adapters: up to four LoRA adapters, as folders of peft or as Adapter with a
+    scale: the weights of the program stay as they are. progress: called with bytes read and their total; returning
+    False cancels.
 
     Raises a subclass of ExecuTorchWebGPUError.
     """
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not 1 <= threads <= 1024:
-        raise InvalidArgumentError(f"threads: {threads} is not between 1 and 1024")
-    if memory_cap < 0:
-        raise InvalidArgumentError(f"memory_cap: {memory_cap} is no number of bytes")
+    check_number("threads", threads, 1, 1024, whole=True)
+    check_number("memory_cap", memory_cap, 0, 2**64 - 1, whole=True)
+    check_number("emulate_matrices", emulate_matrices, 0, 2**31 - 1, whole=True)
+    check_number("max_binding_bytes", max_binding_bytes, 0, 2**64 - 1, whole=True)
+    for name, value in (
+        ("device", device),
+        ("precision", precision),
+        ("activations", activations),
+        ("kv_cache", kv_cache),
+        ("max_tier", max_tier),
+        ("disable_passes", "" if disable_passes is None else disable_passes),
+        ("tuning", tuning),
+    ):
+        if not isinstance(value, str):
+            raise InvalidArgumentError(f"{name}: {value!r} is no string")
     if device == "auto":
         device = "webgpu" if _has_adapter() else "cpu"
     if disable_passes is None:
@@ -253,8 +265,8 @@ def load(
         max_tier,
         memory_cap,
         disable_passes,
-        default_limits,
-        wide_kernels,
+        bool(default_limits),
+        bool(wide_kernels),
         emulate_matrices,
         max_binding_bytes,
         tuning,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from executorch_webgpu.errors import FileError, InvalidArgumentError
+from executorch_webgpu.errors import FileError, InvalidArgumentError, InvalidProgramError
+from executorch_webgpu.json_files import read_object, read_text
 
 Message = Mapping[str, Any]  # {"role": …, "content": …}
 Prompt = str | Sequence[Message] | Sequence[int]
@@ -18,10 +20,51 @@ def _token_text(token: Any) -> str:
     return token or "" if isinstance(token, str | None) else token.get("content", "")
 
 
+def _check_config(path: Path, config: Mapping[str, Any]) -> None:
+    """Raises InvalidProgramError for a tokenizer_config.json whose fields are not what they should be."""
+    for name in ("bos_token", "eos_token"):
+        token = config.get(name)
+        text = token.get("content", "") if isinstance(token, dict) else token
+        if text is not None and not isinstance(text, str):
+            raise InvalidProgramError(f"{path}: {name} is {token!r}, which is no token")
+    template = config.get("chat_template")
+    parts = template if isinstance(template, list) else []
+    texts = [part.get(key) if isinstance(part, dict) else None for part in parts for key in ("name", "template")]
+    if not isinstance(template, str | list | None) or not all(isinstance(text, str) for text in texts):
+        raise InvalidProgramError(f"{path}: chat_template is neither a text nor a list of named ones")
+
+
+def _check_messages(messages: Sequence[Any]) -> None:
+    """Raises InvalidArgumentError for what templates would fail on, or, worse, write out as "None"."""
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise InvalidArgumentError(f"message {i} is {message!r}, not an object with role and content")
+        if not isinstance(message.get("role"), str):
+            raise InvalidArgumentError(f"message {i} has no role such as user: {message.get('role')!r}")
+        content = message.get("content")
+        # Parts and results of tools are for templates that know them; a call of a tool may stand alone.
+        if not isinstance(content, str | list | tuple | Mapping) and not (
+            content is None and message.get("tool_calls")
+        ):
+            raise InvalidArgumentError(f"message {i} has content {content!r}, which is no text")
+
+
+def _token_id(value: Any) -> int:
+    try:
+        token = operator.index(value)  # not int(): that would make 1 of 1.5 and of "1"
+    except TypeError:
+        raise InvalidArgumentError(f"the prompt holds {value!r}, which is neither a message nor a token id") from None
+    if not 0 <= token < 2**31:
+        raise InvalidArgumentError(f"token id {token} is outside of every vocabulary")
+    return token
+
+
 class TextModel:
     """tokenizer.json, tokenizer_config.json and, where there is one, chat_template.jinja of a folder."""
 
     def __init__(self, folder: Path) -> None:
+        """Raises FileError without a tokenizer.json, InvalidArgumentError for what is no tokenizer or no template,
+        NotAProgramError and InvalidProgramError for a damaged tokenizer_config.json."""
         from tokenizers import Tokenizer
 
         path = folder / "tokenizer.json"
@@ -32,9 +75,10 @@ class TextModel:
         except Exception as error:  # the class that tokenizers raises
             raise InvalidArgumentError(f"{path} is not a tokenizer: {error}") from error
         config = folder / "tokenizer_config.json"
-        self._config = json.loads(config.read_text()) if config.is_file() else {}
+        self._config = read_object(config) if config.is_file() else {}
+        _check_config(config, self._config)
         template = folder / "chat_template.jinja"
-        text = template.read_text() if template.is_file() else self._config.get("chat_template")
+        text = read_text(template) if template.is_file() else self._config.get("chat_template")
         if isinstance(text, list):  # several, by name
             named = {t["name"]: t["template"] for t in text}
             text = named.get("default", next(iter(named.values()), None))
@@ -53,17 +97,27 @@ class TextModel:
         """Text is continued as it is; messages go through the chat template; ids are taken unchanged.
 
         tools: JSON schemas of functions, for templates that know tools. template_options: further variables of the
-        template, such as Qwen3's enable_thinking. InvalidArgumentError for messages without a template and for a prompt
-        without tokens."""
+        template, such as Qwen3's enable_thinking. InvalidArgumentError for messages without a template, for messages or
+        ids that are none, for text that is no Unicode, and for a prompt without tokens."""
         if isinstance(prompt, str):
-            ids = self._tokenizer.encode(prompt).ids
-        elif prompt and isinstance(prompt[0], Mapping):
-            ids = self._tokenizer.encode(self._render(prompt, tools, template_options), add_special_tokens=False).ids
+            ids = self._tokens(prompt)
+        elif not isinstance(prompt, Iterable) or isinstance(prompt, bytes | bytearray | Mapping):
+            raise InvalidArgumentError(f"the prompt is {prompt!r}, not a text, a list of messages or token ids")
+        elif (items := list(prompt)) and isinstance(items[0], Mapping):
+            _check_messages(items)
+            ids = self._tokens(self._render(items, tools, template_options), add_special_tokens=False)
         else:
-            ids = [int(i) for i in prompt]
+            ids = [_token_id(i) for i in items]
         if not ids:
             raise InvalidArgumentError("the prompt is empty")
         return ids
+
+    def _tokens(self, text: str, **options: Any) -> list[int]:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgumentError(f"the prompt is no text: a lone surrogate at {error.start}") from None
+        return self._tokenizer.encode(text, **options).ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Without special tokens."""
@@ -79,6 +133,10 @@ class TextModel:
             raise InvalidArgumentError("this model has no chat template: pass text instead of messages")
         from jinja2 import TemplateError
 
+        if not isinstance(tools, Sequence | None) or isinstance(tools, str):
+            raise InvalidArgumentError(f"tools: {tools!r} is no list")
+        if not isinstance(template_options, Mapping | None):
+            raise InvalidArgumentError(f"template_options: {template_options!r} is no mapping of names to values")
         try:
             variables = {
                 **(template_options or {}),
@@ -91,6 +149,9 @@ class TextModel:
             return self._template.render(variables)
         except TemplateError as error:  # templates refuse what they don't support, such as two user messages in a row
             raise InvalidArgumentError(f"the chat template refused the messages: {error}") from error
+        except Exception as error:  # whatever its expressions raise on values that it was not made for
+            what = f"{type(error).__name__}: {error}"
+            raise InvalidArgumentError(f"the chat template failed on the messages: {what}") from error
 
 
 def _compile(text: str):

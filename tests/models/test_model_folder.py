@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 
@@ -135,6 +136,46 @@ def test_errors_are_sentences(arguments, message, tmp_path, capsys):
     shown = capsys.readouterr()
     assert message in shown.err
     assert "Traceback" not in shown.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_written_is_said_before_the_work(llama_folder, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for out in (file, file / "below", file / "far" / "below"):
+        assert export("llama", "--from", llama_folder, "--out", out) == 1
+        shown = capsys.readouterr().err
+        assert shown == f"executorch-webgpu: cannot write to {out}: {file} is no folder\n"
+    assert file.read_text() == "mine"
+
+
+def test_a_system_error_is_a_sentence(llama_folder, tmp_path, monkeypatch, capsys):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", str(tmp_path / "out"))
+
+    monkeypatch.setattr("executorch_webgpu.model_folder.write", refuse)
+    assert export("llama", "--from", llama_folder, "--out", tmp_path / "out") == 1
+    assert capsys.readouterr().err == f"executorch-webgpu: {tmp_path / 'out'}: Permission denied\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", b"[]", "config.json holds no JSON object"),
+        ("config.json", b"<html>", "config.json is an HTML page"),
+        ("config.json", bytes([255, 254, 0]), "config.json is no text"),
+        ("generation_config.json", b"5", "generation_config.json holds no JSON object"),
+        ("tokenizer_config.json", b"{", "tokenizer_config.json is no JSON"),
+        ("model.safetensors.index.json", b"{}", "has no weight_map"),
+    ],
+)
+def test_damaged_files_of_a_source_are_named(llama_folder, tmp_path, capsys, name, content, message):
+    source = tmp_path / "source"
+    shutil.copytree(llama_folder, source)
+    (source / name).write_bytes(content)
+    assert export("llama", "--from", source, "--out", tmp_path / "out") == 1
+    shown = capsys.readouterr().err
+    assert message in shown and "Traceback" not in shown
     assert not (tmp_path / "out").exists()
 
 

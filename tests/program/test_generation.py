@@ -275,4 +275,4 @@ def test_command(folder, capsys):
     assert cli.main([*words, "--raw"]) == 0
     assert "2 tokens read" in capsys.readouterr().err
     assert cli.main(["run", str(folder / "nothing"), "w1"]) == 1
-    assert "no tokenizer.json" in capsys.readouterr().err
+    assert "there is no folder" in capsys.readouterr().err

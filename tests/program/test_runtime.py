@@ -290,10 +290,32 @@ def test_complex_tensors_are_inspected(tmp_path):
         load(path, "cpu")
 
 
-@pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 1 << 20}, {"memory_cap": -1}])
+OUT_OF_RANGE = [
+    {"threads": 0},
+    {"threads": 1 << 20},
+    {"threads": "2"},
+    {"memory_cap": -1},
+    {"memory_cap": 1e9},
+    {"memory_cap": 1 << 70},
+    {"max_binding_bytes": -1},
+    {"emulate_matrices": 1 << 40},
+    {"precision": 16},
+    {"precision": "bf16"},
+    {"disable_passes": ["linear"]},
+    {"tuning": None},
+]
+
+
+@pytest.mark.parametrize("options", OUT_OF_RANGE)
 def test_options_out_of_range(fixture_of, options):
     with pytest.raises(errors.InvalidArgumentError, match=next(iter(options))):
         load(fixture_of("mlp").path, "cpu", **options)
+
+
+def test_the_cpu_ignores_the_precision_of_the_gpu(fixture_of):
+    x = fixture_of("mlp").calls[0][0]
+    (plain,), (half,) = (load(fixture_of("mlp").path, "cpu", precision=p).forward(*x) for p in ("f32", "f16"))
+    assert np.array_equal(plain, half)
 
 
 def test_map(tmp_path):

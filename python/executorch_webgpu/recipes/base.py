@@ -8,9 +8,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from executorch_webgpu.errors import NotAProgramError
+from executorch_webgpu.json_files import read_object
+
 
 class RecipeError(Exception):
     """A recipe cannot be built from what was given; the message says what to do about it."""
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object of a JSON file of the model. Raises RecipeError where it holds something else."""
+    try:
+        return read_object(path)
+    except NotAProgramError as error:
+        raise RecipeError(str(error)) from error
 
 
 @dataclass(frozen=True)

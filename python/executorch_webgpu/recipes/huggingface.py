@@ -5,7 +5,6 @@ A family says which model types it builds and how it reads a config.json; everyt
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from executorch_webgpu.recipes.base import BuiltModel, Card, ExportOptions, RecipeError
+from executorch_webgpu.recipes.base import BuiltModel, Card, ExportOptions, RecipeError, read_json
 from executorch_webgpu.recipes.decoder import DecoderConfig, RopeScaling, weight_shapes
 from executorch_webgpu.recipes.text_generation import Scheme, Tokens, text_model, tokenizer_files
 
@@ -85,14 +84,6 @@ class Family:
     geometry: Callable[[Config], dict[str, Any]]
     norm_offset: float = 0.0  # added to the weights of norms: 1 where checkpoints hold w of (1 + w) · x
     tied: bool = False  # whether head and embedding are one weight where config.json doesn't say
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file's value. Raises RecipeError."""
-    try:
-        return json.loads(path.read_text())
-    except ValueError as error:
-        raise RecipeError(f"{path} is not JSON: {error}") from error
 
 
 def read_config(folder: Path, family: Family) -> Config:
@@ -209,7 +200,10 @@ def checkpoint(folder: Path) -> Iterator[tuple[str, Tensor]]:
 
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        paths = sorted({folder / name for name in read_json(index)["weight_map"].values()})
+        names = read_json(index).get("weight_map")
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise RecipeError(f"{index} has no weight_map of names to files")
+        paths = sorted({folder / name for name in names.values()})
         missing = [path.name for path in paths if not path.is_file()]
         if missing:
             raise RecipeError(f"{folder} lacks {', '.join(missing)}, which {index.name} names")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from executorch_webgpu.quantization import QuantizedWeight
-from executorch_webgpu.recipes.base import BuiltModel, Card, ExportOptions, Method, RecipeError
+from executorch_webgpu.recipes.base import BuiltModel, Card, ExportOptions, Method, RecipeError, read_json
 from executorch_webgpu.recipes.decoder import Decoder, DecoderConfig
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
@@ -133,7 +133,7 @@ def tokenizer_files(folder: Path) -> dict[str, bytes]:
     missing = [name for name in TOKENIZER_FILES if not (folder / name).is_file()]
     if missing:
         raise RecipeError(f"{folder} lacks {' and '.join(missing)}")
-    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config = read_json(folder / "tokenizer_config.json")
     for name in ("is_local", "local_files_only", "name_or_path"):  # where it was read from is nobody's business
         config.pop(name, None)
     # Newer releases of transformers keep the template in a file of its own; a page reads one file less this way.
