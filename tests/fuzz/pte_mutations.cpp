@@ -1,5 +1,6 @@
 // Damaged programs: every mutation of a small .pte gives a typed error or runs, without a crash, a hang, or memory
-// beyond what the file declares.
+// beyond what the damaged file declares (or the undamaged one, where the damage hides that) and 64 MiB. What runs gives
+// outputs as its methods declare them; those of the undamaged file, where only bytes changed that no part of it owns.
 //
 //   etwgpu_fuzz [--count 10000] [--seed 1] [--only INDEX] FILE.pte…
 //
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "runtime/executor/session.h"
+#include "runtime/program/json_value.h"
 #include "runtime/program/sources.h"
 #include "tests/fuzz/allocations.h"
 
@@ -67,7 +69,10 @@ T finish(Task<T> task) {
 struct Fixture {
   std::string path;
   Bytes bytes;
-  std::vector<FileRange> targets;  // the flatbuffer, payloads: where structure is
+  std::vector<FileRange> targets;  // the flatbuffer, payloads: where structure is; and padding
+  std::vector<bool> owned;         // per byte: part of the flatbuffer or of a segment
+  uint64_t declared = 0;           // bytes of memory
+  std::string results;             // of all runs
 };
 
 Bytes readFile(const std::string& path) {
@@ -76,7 +81,9 @@ Bytes readFile(const std::string& path) {
 }
 
 Fixture loadFixture(const std::string& path) {
-  Fixture f{path, readFile(path), {}};
+  Fixture f;
+  f.path = path;
+  f.bytes = readFile(path);
   const auto source = makeMemoryView(path, f.bytes);
   const auto program = finish(readProgram(*source, kCap));
   if (!program.ok()) {
@@ -84,6 +91,13 @@ Fixture loadFixture(const std::string& path) {
     std::exit(2);
   }
   const Program& p = **program;
+  f.owned.assign(f.bytes.size(), false);
+  const auto own = [&](const FileRange& r) { std::fill_n(f.owned.begin() + int64_t(r.offset), r.size, true); };
+  own({0, p.head.size()});
+  for (const FileRange& r : p.segments) own(r);
+  const auto padding = std::find(f.owned.begin(), f.owned.end(), false);
+  const auto next = std::find(padding, f.owned.end(), true);
+  if (padding != next) f.targets.push_back({uint64_t(padding - f.owned.begin()), uint64_t(next - padding)});
   f.targets.push_back({0, p.head.size()});
   f.targets.push_back({0, std::min<uint64_t>(64, p.head.size())});
   for (const Method& m : p.methods) {
@@ -98,8 +112,9 @@ class Mutator {
  public:
   Mutator(const std::vector<Fixture>& fixtures, uint64_t seed) : fixtures_(fixtures), random_(seed) {}
 
-  Bytes make(std::string& what) {
+  Bytes make(const Fixture*& of, std::string& what) {
     const Fixture& f = fixtures_[below(fixtures_.size())];
+    of = &f;
     Bytes bytes = f.bytes;
     what = f.path + ":";
     const int steps = below(3) ? 1 : 1 + int(below(6));
@@ -216,6 +231,11 @@ std::vector<Input> inputsFor(const MethodSpec& method, std::vector<HostTensor>& 
         for (int64_t s : v.sizes) bytes = s > 4096 ? UINT64_MAX : std::min<uint64_t>(bytes, 1 << 20) * uint64_t(s);
         for (int64_t s : v.sizes) t.sizes.push_back(bytes > (1 << 20) ? std::min<int64_t>(s, 1) : s);
         t.bytes.assign(size_t(elementCount(t.sizes)) * dtypeSize(t.dtype), 0);
+        // integers may be indices: 0 is one; floats that make a difference
+        for (size_t i = 0; t.dtype == DType::f32 && i < t.bytes.size() / sizeof(float); ++i) {
+          const float x = float(i % 7) * 0.5f - 1;
+          std::memcpy(&t.bytes[i * sizeof x], &x, sizeof x);
+        }
         storage.push_back(std::move(t));
         inputs.emplace_back(storage.back().view());
         break;
@@ -234,7 +254,8 @@ std::vector<Input> inputsFor(const MethodSpec& method, std::vector<HostTensor>& 
 }
 
 struct Outcome {
-  std::map<std::string, int> codes;  // how each load or run ended
+  std::map<std::string, int> codes;  // how each load or run ended, what was compared
+  std::string results;               // of the runs of one program
 };
 
 Result<std::unique_ptr<Session>> load(const Bytes& bytes, bool stream, bool inspect_only) {
@@ -251,34 +272,118 @@ Result<std::unique_ptr<Session>> load(const Bytes& bytes, bool stream, bool insp
   return finish(Session::load(std::move(config)));
 }
 
-/// Loads, inspects and runs. Returns a message if memory was exceeded.
-std::string tryProgram(const Bytes& bytes, bool stream, Outcome& outcome) {
+/// The memory that a program declares: arenas, states and what its delegates plan. Without what lies in the file
+/// itself, which is small. At least `otherwise` where a delegate's plan cannot be read.
+uint64_t declaredBytes(const Session& inspected, uint64_t otherwise) {
+  const auto json = parseJson(inspected.inspectJson());
+  if (!json.ok()) return otherwise;
+  uint64_t sum = 0, least = 0;
+  const auto add = [&](const JsonValue* v) {
+    const auto bytes = v ? v->count() : std::nullopt;  // none, too, above 2^53
+    if (!v) least = otherwise;
+    if (v && __builtin_add_overflow(sum, bytes.value_or(UINT64_MAX), &sum)) sum = UINT64_MAX;
+  };
+  const JsonValue* memory = json->find("memory");
+  add(memory->find("arenas"));
+  add(memory->find("state"));
+  for (const JsonValue& method : json->find("methods")->items) {
+    for (const JsonValue& delegate : method.find("delegates")->items) add(delegate.find("arena_bytes"));
+  }
+  return std::max(sum, least);
+}
+
+/// A message, unless these are the method's outputs in number, kinds, dtypes and shapes. A dynamic dimension is at most
+/// its bound.
+std::string checkOutputs(const MethodSpec& method, const std::vector<OutputValue>& outputs) {
+  if (outputs.size() != method.outputs.size()) return format("%zu outputs", outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const ValueSpec& spec = method.outputs[i];
+    const auto* t = std::get_if<HostTensor>(&outputs[i]);
+    if (!t != (spec.kind != ValueSpec::Kind::tensor)) return format("output %zu is of another kind", i);
+    if (!t) continue;
+    bool fits = t->sizes.size() == spec.sizes.size() && int(t->dtype) == spec.scalar_type &&
+                t->bytes.size() == uint64_t(elementCount(t->sizes)) * dtypeSize(t->dtype);
+    for (size_t d = 0; fits && d < spec.sizes.size(); ++d) {
+      fits = spec.dynamic ? t->sizes[d] >= 0 && t->sizes[d] <= spec.sizes[d] : t->sizes[d] == spec.sizes[d];
+    }
+    if (!fits) {
+      return format("output %zu is %s %s, declared is %s %s", i, std::string(dtypeName(t->dtype)).c_str(),
+                    sizesToString(t->sizes).c_str(), scalarTypeName(spec.scalar_type).c_str(),
+                    sizesToString(spec.sizes).c_str());
+    }
+  }
+  return {};
+}
+
+/// Outputs as bytes, to compare.
+std::string resultBytes(const std::vector<OutputValue>& outputs) {
+  std::string all;
+  for (const OutputValue& v : outputs) {
+    all += std::to_string(v.index()) + " ";
+    if (const auto* t = std::get_if<HostTensor>(&v)) {
+      all += std::string(dtypeName(t->dtype)) + sizesToString(t->sizes);
+      all.append(reinterpret_cast<const char*>(t->bytes.data()), t->bytes.size());
+    } else if (const auto* i = std::get_if<int64_t>(&v)) {
+      all += std::to_string(*i);
+    } else if (const auto* d = std::get_if<double>(&v)) {
+      all += std::to_string(*d);
+    } else if (const auto* b = std::get_if<bool>(&v)) {
+      all += std::to_string(*b);
+    } else if (const auto* text = std::get_if<std::string>(&v)) {
+      all += *text;
+    }
+  }
+  return all;
+}
+
+/// Every method twice from the same states; a message if something is not as declared.
+std::string runMethods(Session& s, Outcome& outcome) {
+  s.setInstructionLimit(1000);
+  for (const MethodSpec& method : s.methods()) {
+    for (int i = 0; i < 2; ++i) {
+      std::vector<HostTensor> storage;
+      const auto result = finish(s.run(method.name, inputsFor(method, storage)));
+      const std::string code(codeName(result.status().code()));
+      ++outcome.codes["run " + code];
+      outcome.results += code + " ";
+      if (!result.ok()) continue;
+      if (std::string failure = checkOutputs(method, *result); !failure.empty()) return method.name + ": " + failure;
+      outcome.results += resultBytes(*result);
+    }
+    if (!finish(s.reset()).ok()) return "reset failed";
+  }
+  return {};
+}
+
+/// Loads, inspects and runs a program of which one without damage declares `declared` bytes. Returns a message if more
+/// memory was taken or outputs are not as declared.
+std::string tryProgram(const Bytes& bytes, uint64_t declared, bool stream, Outcome& outcome) {
+  outcome.results.clear();
   startCounting();
-  uint64_t declared = kCap;
   {
     const auto inspected = load(bytes, stream, true);
-    if (inspected.ok()) (void)(*inspected)->inspectJson();
+    if (inspected.ok()) declared = declaredBytes(**inspected, declared);
     const auto session = load(bytes, stream, false);
     ++outcome.codes["load " + std::string(codeName(session.status().code()))];
     if (session.ok()) {
-      Session& s = **session;
-      s.setInstructionLimit(1000);
-      (void)s.inspectJson();
-      for (const MethodSpec& method : s.methods()) {
-        for (int i = 0; i < 2; ++i) {
-          std::vector<HostTensor> storage;
-          const auto result = finish(s.run(method.name, inputsFor(method, storage)));
-          ++outcome.codes["run " + std::string(codeName(result.status().code()))];
-        }
-        if (!finish(s.reset()).ok()) return "reset failed";
-      }
-      const MemoryReport m = s.memory();
-      declared = m.weights + m.state + m.arena + m.other;
+      (void)(*session)->inspectJson();
+      if (std::string failure = runMethods(**session, outcome); !failure.empty()) return failure;
+      const MemoryReport m = (*session)->memory();  // outputs without a place, too
+      declared = std::max(declared, m.weights + m.state + m.arena + m.other);
     }
   }
   if (peakBytes() <= std::min(declared, kCap) + kSlack) return {};
   return format("%llu bytes were allocated, declared are %llu", (unsigned long long)peakBytes(),
                 (unsigned long long)declared);
+}
+
+/// Whether all that belongs to a part of the undamaged file is as it was, in a file of the same size.
+bool isWhole(const Fixture& f, const Bytes& bytes) {
+  if (bytes.size() != f.bytes.size()) return false;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (f.owned[i] && bytes[i] != f.bytes[i]) return false;
+  }
+  return true;
 }
 
 /// Shared with the child processes.
@@ -298,11 +403,16 @@ void runRange(const Options& o, int begin, int end, Progress& progress, Outcome&
   for (int i = begin; i < end; ++i) {
     progress.current = i;
     std::string what;
-    const Bytes bytes = Mutator(o.fixtures, o.seed * 1000003 + uint64_t(i)).make(what);
+    const Fixture* of = nullptr;
+    const Bytes bytes = Mutator(o.fixtures, o.seed * 1000003 + uint64_t(i)).make(of, what);
     std::snprintf(progress.what, sizeof progress.what, "%s", what.c_str());
     alarm(kSecondsPerMutation);
-    const std::string failure = tryProgram(bytes, i % 2, outcome);
+    std::string failure = tryProgram(bytes, of->declared, i % 2, outcome);
     alarm(0);
+    if (failure.empty() && isWhole(*of, bytes)) {
+      ++outcome.codes["compared"];
+      if (outcome.results != of->results) failure = "other results, though nothing of the program has changed";
+    }
     if (failure.empty()) {
       ++progress.passed;
     } else {
@@ -367,9 +477,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   // as they are, they must load and run: else the mutations would test nothing
-  for (const Fixture& f : o.fixtures) {
+  for (Fixture& f : o.fixtures) {
     Outcome outcome;
-    const std::string failure = tryProgram(f.bytes, false, outcome);
+    if (const auto inspected = load(f.bytes, false, true); inspected.ok()) f.declared = declaredBytes(**inspected, 0);
+    const std::string failure = tryProgram(f.bytes, f.declared, false, outcome);
+    f.results = outcome.results;
     if (!failure.empty() || !outcome.codes.count("run ok")) {
       std::fprintf(stderr, "%s does not run undamaged: %s\n", f.path.c_str(), failure.c_str());
       for (const auto& [name, count] : outcome.codes) std::fprintf(stderr, "  %s\n", name.c_str());

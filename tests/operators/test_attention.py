@@ -51,11 +51,11 @@ class Cached(nn.Module):
 
 
 class HeadNormed(nn.Module):
-    """A projection, each head of whose result is normed."""
+    """A projection, each head of whose result is normed; with an eps that counts."""
 
     def __init__(self, linear, d):
         super().__init__()
-        self.linear, self.norm = linear, nn.RMSNorm(d, eps=1e-6)
+        self.linear, self.norm = linear, nn.RMSNorm(d, eps=0.1)
 
     def forward(self, x):
         y = self.linear(x)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from executorch_webgpu.errors import LimitExceededError
 from executorch_webgpu.quantization import QuantizedEmbedding, QuantizedLinear, QuantizedWeight
-from operators.helpers import CPU, GPU, WIDE, WITHOUT_PASSES, Function, Run, check, check_gpu
+from operators.helpers import CPU, GPU, HALF, WIDE, WITHOUT_PASSES, Function, Run, check, check_gpu
 from torch import nn
 from torch.export import Dim
 
@@ -179,6 +179,31 @@ def test_large_and_zero(tmp_path):
     x[0, 1] = 0
     norm = nn.Sequential(nn.RMSNorm(64, eps=1e-5), quantized(16, 64, 4, 32, False))
     check_gpu(tmp_path, norm, [(x,), (x[:, 1:2],)], (rows_dim(),), (x[:, :5],))
+
+
+class Normed(nn.Module):
+    """Two norms of the same rows, each with a projection."""
+
+    def __init__(self, scheme):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.RMSNorm(256, eps=eps) for eps in (1e-5, 1e-6))
+        make = (lambda: quantized(72, 256, *scheme)) if scheme else (lambda: nn.Linear(256, 72))
+        self.linears = nn.ModuleList(make() for _ in self.norms)
+        for norm in self.norms:
+            nn.init.uniform_(norm.weight, 0.5, 1.5)
+
+    def forward(self, x):
+        return tuple(linear(norm(x)) for norm, linear in zip(self.norms, self.linears, strict=True))
+
+
+@pytest.mark.parametrize("scheme", [SCHEMES[0], SCHEMES[2], None], ids=str)
+def test_small_rows(tmp_path, scheme):
+    """Mean squares of about eps, far below it, and 0, beside usual ones: in every shape that norms its rows."""
+    torch.manual_seed(10)
+    rows = torch.tensor([1e-4, 3e-3, 0.0, 1.0, 1e-3])
+    calls = [(torch.randn(1, m, 256) * rows.repeat(m)[i : m + i, None],) for i, m in enumerate([1, 1, 1, 3, 40, 100])]
+    runs = [*GPU, *WIDE, *HALF, *CPU, *WITHOUT_PASSES]
+    check(tmp_path, Normed(scheme), calls, (rows_dim(),), (torch.randn(1, 8, 256),), runs)
 
 
 PRODUCTS = [

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from operators.helpers import check, check_gpu
+from operators.helpers import CPU, GPU, HALF, WITHOUT_PASSES, check, check_gpu
 from torch import nn
 from torch.export import Dim
 
@@ -62,3 +62,44 @@ def test_given_weights(tmp_path):
         return (*z, F.group_norm(image, 3), F.group_norm(image, 2, b[:6], w[:6]))
 
     check(tmp_path, norms, [(torch.randn(2, 5, 7), torch.randn(7), torch.randn(7), torch.randn(2, 6, 3, 5))])
+
+
+EVERY = [*GPU, *HALF, *CPU, *WITHOUT_PASSES]
+# beside rows as they usually are: mean squares of about eps, far below it, and 0
+SMALL = torch.tensor([1.0, 3e-3, 1e-3, 1e-4, 0.0])
+
+
+@pytest.mark.parametrize("width", [5, 64, 577])
+def test_small_rows(tmp_path, width):
+    """What only eps keeps small."""
+    torch.manual_seed(5)
+
+    def norms(x, w, b):
+        rms = [F.rms_norm(x, (width,), w, eps) for eps in (1e-5, 1e-6)]
+        return (*rms, *(F.layer_norm(x, (width,), w, b, eps) for eps in (1e-5, 1e-6)))
+
+    x = torch.randn(5, width) * SMALL[:, None]
+    check(tmp_path, norms, [(x, torch.rand(width) + 0.5, torch.randn(width))], runs=EVERY)
+
+
+def test_no_eps_given(tmp_path):
+    """Torch takes the dtype's: the program's was f32's."""
+    torch.manual_seed(6)
+
+    def norm(x):
+        return F.rms_norm(x, (64,), None, None if x.dtype == torch.float32 else torch.finfo(torch.float32).eps)
+
+    check(tmp_path, norm, [(torch.randn(5, 64) * SMALL[:, None] / 8,)])
+
+
+def test_small_channels(tmp_path):
+    """Groups of small values, and channels that were hardly ever different from their mean."""
+    torch.manual_seed(7)
+
+    def norms(x, mean, variance):
+        groups = [F.group_norm(x, 5, eps=eps) for eps in (1e-5, 1e-6)]
+        return (*groups, *(F.batch_norm(x, mean, variance, eps=eps) for eps in (1e-5, 1e-6)))
+
+    scale = SMALL.repeat_interleave(2)
+    x = torch.randn(2, 10, 3, 5) * scale[:, None, None]
+    check(tmp_path, norms, [(x, torch.zeros(10), scale**2)], runs=EVERY)
