@@ -22,6 +22,7 @@ TOKENS = 64 if FULL else 16
 PROMPTS = evaluation.QUESTIONS[: 8 if FULL else 2]
 WINDOWS = 3 if FULL else 1  # of Moby-Dick
 POSITIONS = 511 if FULL else 255  # of a window
+LONG = "Write a long story about a lighthouse keeper and a whale."  # as tests/models/test_native_runtime.py
 PICTURES = ("coffee", "camera", "astronaut")
 
 
@@ -60,16 +61,18 @@ def text(decoder, tokenizer) -> list[dict]:
     return windows
 
 
+def answer(decoder, tokenizer, question: str, tokens: int) -> dict:
+    messages = [{"role": "user", "content": question}]
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    prompt_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    ids = evaluation.greedy(decoder, prompt_ids, tokens, eos=[tokenizer.eos_token_id]).ids
+    text_out = tokenizer.decode(ids, skip_special_tokens=True)
+    return {"text": question, "promptIds": prompt_ids, "ids": ids, "answer": text_out}
+
+
 def make(folder: Path) -> None:
     decoder, tokenizer = decoder_and_tokenizer()
-    generate = []
-    for question in PROMPTS:
-        messages = [{"role": "user", "content": question}]
-        prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-        answer = evaluation.greedy(decoder, ids, TOKENS, eos=[tokenizer.eos_token_id])
-        text_out = tokenizer.decode(answer.ids, skip_special_tokens=True)
-        generate.append({"text": question, "promptIds": ids, "ids": answer.ids, "answer": text_out})
+    generate = [answer(decoder, tokenizer, question, TOKENS) for question in PROMPTS]
 
     batch = pictures()
     with torch.no_grad():
@@ -83,6 +86,8 @@ def make(folder: Path) -> None:
         "top": [labels[i] for i in np.argmax(probabilities.numpy(), axis=1)],
     }
     expected = {"tokens": TOKENS, "generate": generate, "text": text(decoder, tokenizer), "classify": classify}
+    if FULL:
+        expected["long"] = answer(decoder, tokenizer, LONG, 256)
     (folder / "expected.json").write_text(json.dumps(expected))
 
 

@@ -9,8 +9,9 @@ import { fileURLToPath } from 'node:url';
 import { askInstrument, perToken } from '../../tools/browser/counts.mjs';
 import { launch } from '../../tools/browser/launch.mjs';
 import { serve } from '../../tools/serve.mjs';
+import { accuracyTests } from './accuracy.mjs';
 import { playgroundTests } from './playground.mjs';
-import { assert, browserBytes, Runner } from './runner.mjs';
+import { assert, browserBytes, Runner, unwrap } from './runner.mjs';
 import { wrongFiles } from './wrong_files.mjs';
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
@@ -30,11 +31,6 @@ const SETTLE_MS = 300;
 const MOST_GROWTH = 48e6;
 const produced = {}; // ids that differ from eager's; decided at the end
 
-function unwrap({ ok, error }) {
-  if (error) throw new Error(`${error.class} (${error.code}): ${error.message}`);
-  return ok;
-}
-
 const python = (...args) =>
   execFileSync('python', [path.join(HERE, 'expected.py'), ...args], {
     encoding: 'utf8',
@@ -46,6 +42,7 @@ const python = (...args) =>
 const llm = '/models/smollm2-135m-instruct/';
 const evaluation = '/models/smollm2-135m-instruct-all/'; // with the logits of every position
 const classifier = '/models/efficientnet-lite0/';
+const { longAnswer, perplexity, halfCaches } = accuracyTests({ test, produced, llm, evaluation });
 
 class Setting {
   constructor(browser, page, name) {
@@ -315,27 +312,6 @@ async function disposes(s, label) {
   });
 }
 
-/** The first `positions` tokens of Moby-Dick. */
-async function perplexity(s, label, expected, positions, loadOptions) {
-  await test(`${label}: perplexity as eager's`, async () => {
-    await s.load('all', { modelUrl: evaluation, ...loadOptions });
-    let [count, ours, eager] = [0, 0, 0];
-    for (const { ids, losses } of expected.text) {
-      const length = Math.min(losses.length, positions - count);
-      const found = unwrap(await s.call('losses', { key: 'all', ids: ids.slice(0, length + 1), chunk: 64 }));
-      assert(found.length === length, `${found.length} losses of ${length}`);
-      count += length;
-      ours += found.reduce((x, y) => x + y, 0);
-      eager += losses.slice(0, length).reduce((x, y) => x + y, 0);
-    }
-    assert(count === positions, `only ${count} positions`);
-    const change = Math.exp((ours - eager) / count) - 1;
-    assert(Math.abs(change) <= 1e-3, `changed by ${change}`);
-    return `${Math.exp(eager / count).toFixed(2)} over ${count} tokens, changed by ${change.toExponential(1)}`;
-  });
-  await s.call('dispose', { key: 'all' });
-}
-
 async function cycles(s, label, loadOptions) {
   const count = FULL ? 20 : 3;
   await test(`${label}: memory is flat over ${count} times load, generate, dispose`, async () => {
@@ -538,10 +514,12 @@ async function main() {
         await savedStates(s, label, expected);
         await grammars(s, label);
       }
+      if (FULL) await longAnswer(s, label, expected, load);
       await s.call('dispose', { key: 'llm' });
       await classifies(s, label, load);
       await disposes(s, label);
       if (FULL || tier === 'relaxed') await perplexity(s, label, expected, FULL ? 3 * 511 : 255, load);
+      if (FULL) await halfCaches(s, label, expected, 3 * 511, load);
     }
     await cycles(s, 'chromium wasm', { device: 'wasm' });
     await generations(s, 'chromium wasm', { device: 'wasm' });
@@ -556,6 +534,7 @@ async function main() {
     await conversations(s, webgpu, expected);
     if (FULL) await savedStates(s, webgpu, expected);
     if (FULL) await grammars(s, webgpu);
+    if (FULL) await longAnswer(s, webgpu, expected, { device: 'webgpu' });
     await s.call('dispose', { key: 'llm' });
     if (FULL) await tunes(s, webgpu);
     await perplexity(s, webgpu, expected, FULL ? 511 : 64, { device: 'webgpu' });

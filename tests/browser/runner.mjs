@@ -9,6 +9,12 @@ export function assert(condition, message) {
   if (!condition) throw new Error(typeof message === 'string' ? message : JSON.stringify(message));
 }
 
+/** The result of a call to the harness, which answers with `ok` or `error`. */
+export function unwrap({ ok, error }) {
+  if (error) throw new Error(`${error.class} (${error.code}): ${error.message}`);
+  return ok;
+}
+
 /** This process and its descendants: parent and processor time by pid. Linux only. */
 function descendants() {
   const processes = new Map();
