@@ -8,7 +8,7 @@ export const update = signal<(() => void) | undefined>(undefined);
 export const offlineReady = signal(false);
 
 /** Longest wait for `controlled`: a host may be slow, or its service worker broken. */
-const PATIENCE_MS = 5000;
+const PATIENCE_MS = 20_000;
 let settle = (): void => undefined;
 const settled = new Promise<void>((resolve) => (settle = resolve));
 

@@ -16,7 +16,8 @@ async function until(page, condition, argument) {
   for (const end = Date.now() + TIMEOUT; Date.now() < end; await sleep(50)) {
     if (await page.evaluate(condition, argument)) return;
   }
-  throw new Error(`never came true: ${condition} ${argument}`);
+  const shown = await page.evaluate(() => document.querySelector('main')?.innerText.replace(/\s+/g, ' ').slice(0, 500));
+  throw new Error(`never came true: ${condition} ${argument}; the page says: ${shown}`);
 }
 
 const has = (page, selector, text) =>
