@@ -39,38 +39,54 @@ async function ask(page, load) {
   return page.evaluate(() => Array.from(document.querySelectorAll('.assistant .prose')).at(-1).textContent);
 }
 
-export async function firefoxTests(runner, named) {
+/** In a browser and on a server of its own. */
+async function journey(log) {
   const server = await serve();
   const errors = [];
   const browser = await launch('firefox', (line) => {
-    runner.log(line);
+    log(line);
     if (/error/i.test(line)) errors.push(line);
   });
   const url = `${server.url}?device=wasm`;
   try {
-    await named('firefox: every page opens, and two clicks lead to an answer', async () => {
-      const page = await browser.open(url);
-      await page.evaluate(() => localStorage.setItem('sampling', JSON.stringify({ maxTokens: 16 })));
-      await page.raw.reload();
-      for (const [hash, heading] of Object.entries(HEADINGS)) {
-        await page.evaluate((to) => (location.hash = to), hash);
-        await has(page, 'main h1', heading);
-      }
-      const answer = await ask(page, 'Download and start');
-      assert(/Paris/.test(answer), `the answer is "${answer}"`);
-      await until(page, () => document.documentElement.dataset.offline !== undefined);
-      await page.close();
-      assert(errors.length === 0, errors.join('; '));
-    });
-    await named('firefox: without a network the page opens, and the model answers', async () => {
-      await server.close();
-      const page = await browser.open(url);
-      const answer = await ask(page, 'Load the model');
-      assert(/Paris/.test(answer), `the answer is "${answer}"`);
-      await page.close();
-    });
+    const page = await browser.open(url);
+    await page.evaluate(() => localStorage.setItem('sampling', JSON.stringify({ maxTokens: 16 })));
+    await page.raw.reload();
+    for (const [hash, heading] of Object.entries(HEADINGS)) {
+      await page.evaluate((to) => (location.hash = to), hash);
+      await has(page, 'main h1', heading);
+    }
+    const answer = await ask(page, 'Download and start');
+    assert(/Paris/.test(answer), `the answer is "${answer}"`);
+    await until(page, () => document.documentElement.dataset.offline !== undefined);
+    await page.close();
+    assert(errors.length === 0, errors.join('; '));
+
+    await server.close();
+    const offline = await browser.open(url);
+    const again = await ask(offline, 'Load the model');
+    assert(/Paris/.test(again), `without a network the answer is "${again}"`);
+    await offline.close();
   } finally {
     await browser.close();
     await server.close().catch(() => undefined);
   }
+}
+
+/**
+ * What the page says when Firefox has not run a worker's script, its service worker's or the model's: the thread is there
+ * and waits, for good (about once in 450 workers; more often beside another Firefox).
+ */
+const NOT_RUN = /the page says: .*Starting Cancel/;
+
+export async function firefoxTests(runner, named) {
+  await named('firefox: every page opens, two clicks lead to an answer, also without a network', async () => {
+    try {
+      await journey(runner.log);
+    } catch (error) {
+      if (!NOT_RUN.test(error.message)) throw error;
+      await journey(runner.log);
+      return 'at the second attempt: Firefox did not run a worker';
+    }
+  });
 }
