@@ -11,7 +11,7 @@ import { launch } from '../../tools/browser/launch.mjs';
 import { serve } from '../../tools/serve.mjs';
 import { accuracyTests } from './accuracy.mjs';
 import { playgroundTests } from './playground.mjs';
-import { assert, browserBytes, Runner, unwrap } from './runner.mjs';
+import { assert, browserBytes, gpuProcess, Runner, unwrap } from './runner.mjs';
 import { wrongFiles } from './wrong_files.mjs';
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
@@ -394,12 +394,7 @@ async function gpuCrash(s, label, expected) {
   await test(`${label}: after a crash of the GPU process the session says so, and can be reloaded`, async () => {
     await s.call('dispose', { key: 'cnn' });
     await s.load('cnn', { modelUrl: classifier, device: 'webgpu', cache: 'auto' });
-    const session = await s.page.raw.context().browser().newBrowserCDPSession();
-    const gpuProcess = async () => {
-      const { processInfo } = await session.send('SystemInfo.getProcessInfo');
-      return processInfo.find(({ type }) => type === 'GPU')?.id;
-    };
-    const crashed = await gpuProcess();
+    const crashed = await gpuProcess(s.page.raw);
     const pending = s.call('classify', { key: 'cnn', batch: 1 });
     await sleep(SETTLE_MS); // it computes by now
     process.kill(crashed, 'SIGKILL');
@@ -408,7 +403,7 @@ async function gpuCrash(s, label, expected) {
     }
     const { cache } = unwrap(await s.call('reload', { key: 'cnn' }));
     assert(cache.state === 'hit', `downloaded again: ${JSON.stringify(cache)}`);
-    assert((await gpuProcess()) !== crashed, 'the GPU process is still the same');
+    assert((await gpuProcess(s.page.raw)) !== crashed, 'the GPU process is still the same');
     const again = unwrap(await s.call('classify', { key: 'cnn', batch: 1 }));
     assert(again.top[0] === expected.classify.top[0], `classes ${again.top}`);
   });

@@ -38,6 +38,14 @@ function processorSeconds() {
   return descendants().reduce((sum, [, { ticks }]) => sum + ticks, 0) / CLOCK_TICKS;
 }
 
+/** The process of a Chromium's GPU; undefined while there is none. `page`: one of the driver's. */
+export async function gpuProcess(page) {
+  const session = await page.context().browser().newBrowserCDPSession();
+  const { processInfo } = await session.send('SystemInfo.getProcessInfo');
+  await session.detach();
+  return processInfo.find(({ type }) => type === 'GPU')?.id;
+}
+
 /** Bytes of memory that the browsers started by this process have for themselves: not what is mapped from files. */
 export function browserBytes() {
   let kilobytes = 0;

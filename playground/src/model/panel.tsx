@@ -186,16 +186,15 @@ function readyText(engine: Engine): string {
 /** One line for where there is a conversation or a picture already: what the model lacks, if anything. */
 export function ModelStrip({ engine }: { engine: Engine }) {
   const state = engine.state.value;
-  const model = engine.model.value;
-  const lost = lostText(engine);
-  if (state.kind === 'ready' && lost === '') return null;
   if (state.kind === 'ready') {
-    return (
+    const lost = lostText(engine);
+    return lost === '' ? null : (
       <section class="model-strip" aria-label="Model">
         <p class="soft">{lost}</p>
       </section>
     );
   }
+  const model = engine.model.value;
   return (
     <section class="model-strip" aria-label="Model">
       {state.kind === 'loading' ? (

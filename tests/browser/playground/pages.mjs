@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { modelsIndex } from '../../../tools/models_index.mjs';
 import { modelsFolder } from '../../../tools/playground.mjs';
-import { assert } from '../runner.mjs';
+import { assert, gpuProcess } from '../runner.mjs';
 import { BASE, noShift, QUESTION, serve, Visitor } from './visitor.mjs';
 
 /** The software GPU takes half a minute for the kernels of one model. */
@@ -74,9 +74,7 @@ async function pictures(browser, server, test) {
       const best = visitor.raw.locator('.results .name').first();
       await best.getByText('espresso').waitFor();
       await visitor.raw.getByText(/a picture on the GPU/).waitFor();
-      const session = await visitor.raw.context().browser().newBrowserCDPSession();
-      const { processInfo } = await session.send('SystemInfo.getProcessInfo');
-      process.kill(processInfo.find(({ type }) => type === 'GPU').id, 'SIGKILL');
+      process.kill(await gpuProcess(visitor.raw), 'SIGKILL');
       await visitor.click('button', 'A man with a camera');
       await visitor.raw.getByText('The GPU was reset or went to sleep.').waitFor();
       await visitor.click('button', 'Load again');

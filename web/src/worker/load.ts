@@ -166,8 +166,18 @@ export async function load(
       const precision = choosePrecision(request, adapter, located);
       meter.enter('download');
       const saved = await SavedTuning.open(request, adapter, located.program, precision);
-      const how = [device, precision, place, located, adapters, signal, meter, saved.text] as const;
-      const session = await streamIn(request, module, ...how);
+      const session = await streamIn(
+        request,
+        module,
+        device,
+        precision,
+        place,
+        located,
+        adapters,
+        signal,
+        meter,
+        saved.text,
+      );
       return { session, device, adapter, precision, fallback, saved };
     };
     const chosen = await chooseDevice(module, request);

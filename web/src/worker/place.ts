@@ -3,7 +3,7 @@ import { makeError } from '../errors.js';
 import type { SourceRef } from '../protocol.js';
 import type { CacheInfo } from '../types.js';
 import { CachedModel } from './cached.js';
-import { impostor } from './impostor.js';
+import { HEAD_BYTES, impostor } from './impostor.js';
 import { RemoteFile, type FileSpec, type OnPosition, type Traffic } from './remote.js';
 import type { Open } from './source.js';
 
@@ -155,7 +155,7 @@ class BlobPlace implements Place {
     for (const spec of specs) {
       const blob = this.blob(spec.path);
       if (!spec.size || blob.size === spec.size) continue;
-      const what = impostor(new Uint8Array(await blob.slice(0, 64).arrayBuffer()));
+      const what = impostor(new Uint8Array(await blob.slice(0, HEAD_BYTES).arrayBuffer()));
       if (what) throw makeError('not_a_program', `${spec.path} is ${what}, not the file in the manifest`);
       const message = `${spec.path} has ${blob.size} bytes, its manifest says ${spec.size}: it was not copied whole`;
       throw makeError('io_error', message);

@@ -3,7 +3,7 @@ import { BLOCK_CHUNKS, blockBytes, chunksOf, digestOf, hex } from '../cache/bloc
 import { makeError } from '../errors.js';
 import type { CachedModel, Entry } from './cached.js';
 import { Download } from './download.js';
-import { impostor } from './impostor.js';
+import { HEAD_BYTES, impostor } from './impostor.js';
 import type { Opened } from './source.js';
 
 /** A file as the manifest describes it; of a bare `.pte` only the path is known. */
@@ -25,8 +25,6 @@ export interface Traffic {
 export type OnPosition = (path: string, position: number, total: number, cached: boolean) => void;
 
 const QUEUED_CHUNKS = 4;
-/** Bytes that tell what a file is. */
-const HEAD = 64;
 
 export class RemoteFile {
   private download: Download | undefined;
@@ -220,7 +218,7 @@ export class RemoteFile {
       this.onPosition(this.spec.path, position, this.size || total, false),
     );
     if (this.spec.size && download.total && download.total !== this.spec.size) {
-      const head = at === 0 ? await download.take(Math.min(HEAD, download.total)) : new Uint8Array(0);
+      const head = at === 0 ? await download.take(Math.min(HEAD_BYTES, download.total)) : new Uint8Array(0);
       download.close();
       throw this.otherFile(head, `has ${download.total} bytes on the server, its manifest says ${this.spec.size}`);
     }
