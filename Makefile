@@ -5,7 +5,7 @@ WASM_PRESETS := wasm-simd128 wasm-relaxed wasm-simd128-threads wasm-relaxed-thre
 CPP := $(shell git ls-files 'runtime/*.cpp' 'runtime/*.h' 'tests/*.cpp' 'tests/*.h')
 PYTHON_DIRS := $(wildcard python tests tools benchmarks)
 
-.PHONY: help setup build build-asan wasm $(WASM_PRESETS) web package demo serve screenshots test test-full bench-peers bench-llm lint format clean
+.PHONY: help setup build build-asan wasm $(WASM_PRESETS) web package demo serve screenshots npm-package python-package test test-full bench-peers bench-llm lint format clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -28,10 +28,18 @@ web: ## the npm package and the playground, out of the WebAssembly builds
 	@$(ENV) if [ -d node_modules ]; then npm run --silent build; else echo "web: nothing to build yet"; fi
 
 package: build wasm web ## build/dist: the npm package (.tgz) and the Python wheel
-	@rm -rf build/dist && mkdir -p build/dist
-	@$(ENV) npm pack --silent --workspace=web --pack-destination build/dist
-	@$(ENV) python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/dist .
+	@rm -rf build/dist
+	@$(MAKE) --no-print-directory npm-package python-package
 	@ls -l build/dist
+
+# What is built, packed: the tests install these.
+npm-package:
+	@mkdir -p build/dist && rm -f build/dist/*.tgz
+	@$(ENV) npm pack --silent --workspace=web --pack-destination build/dist
+
+python-package:
+	@mkdir -p build/dist && rm -f build/dist/*.whl
+	@$(ENV) python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/dist .
 
 demo: setup wasm web ## export the demo's models and ask one in a headless browser, on the GPU and on the CPU
 	@$(ENV) tools/demo.sh

@@ -105,7 +105,6 @@ SUITES = [
         from_json_line,
         needs="tests/consumers/run.mjs",
         minutes=40,
-        full=True,
     ),
     Suite("package", ["node", "tests/browser/package.mjs"], from_json_line, needs="tests/browser/package.mjs"),
     Suite(

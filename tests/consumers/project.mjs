@@ -23,16 +23,16 @@ export function run(command, args, cwd) {
 }
 
 let tarball;
-/** Packs the package once. @returns the path of the .tgz. */
+/** Packs the package once, as `make package` does. @returns the path of the .tgz. */
 export function packed() {
   if (tarball) return tarball;
   rmSync(WORK, { recursive: true, force: true });
   mkdirSync(WORK, { recursive: true });
-  run('npm', ['pack', '--silent', '--workspace=web', '--pack-destination', WORK], ROOT);
-  tarball = path.join(
-    WORK,
-    readdirSync(WORK).find((name) => name.endsWith('.tgz')),
-  );
+  run('make', ['npm-package'], ROOT);
+  const folder = path.join(ROOT, 'build/dist');
+  const [name, ...others] = readdirSync(folder).filter((file) => file.endsWith('.tgz'));
+  if (!name || others.length) throw new Error(`${folder} has ${[name, ...others]}`);
+  tarball = path.join(folder, name);
   return tarball;
 }
 
@@ -75,6 +75,17 @@ export async function titleOf(browser, url) {
 /** @throws where it is not the model's answer, or less than half of it. */
 export function checkAnswer(text) {
   if (!ANSWER.startsWith(text) || text.length < 20) throw new Error(`the page answered "${text}"`);
+}
+
+/** Characters: tensors, halves, and the classes of errors. */
+const MOST_OF_A_TENSOR = 4000;
+
+/** @throws where the bundle of tensor.js has more of the package in it than that needs. */
+export function checkSmall(code) {
+  const found = ['Worker(', 'etwgpu.', 'requestAdapter', 'caches'].filter((part) => code.includes(part));
+  if (found.length || !code.includes('Float32Array')) throw new Error(`the bundle has ${found}`);
+  if (code.length > MOST_OF_A_TENSOR) throw new Error(`${code.length} characters`);
+  return `${code.length} characters`;
 }
 
 /** Opens a folder as a plain static host serves it; the page has the answer in its title. */

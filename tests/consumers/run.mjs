@@ -1,14 +1,14 @@
-// The packed package as its users install it: in an empty folder, with bundlers and without, opened in Chromium; under
-// TypeScript's strict settings; and every sample of the documentation. Prints a line per test; the last line is
-// {"passed": n, "failed": m}.
+// The package as `make package` packs it and its users install it: in an empty folder, opened in Chromium, and under
+// TypeScript's strict settings. Prints a line per test; the last line is {"passed": n, "failed": m}.
 //
-//   node tests/consumers/run.mjs [--only REGEX]       ETWGPU_TEST_FULL=1: also the bundlers that have to be installed
-import { cpSync, existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+//   node tests/consumers/run.mjs [--only REGEX]       ETWGPU_TEST_FULL=1: also with bundlers, and every sample of the
+//                                                     documentation
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { launch } from '../../tools/browser/launch.mjs';
 import { Runner } from '../browser/runner.mjs';
 import { allBlocks } from './blocks.mjs';
-import { answerOf, HERE, linkTools, packed, project, ROOT, run } from './project.mjs';
+import { answerOf, checkSmall, HERE, linkTools, packed, project, ROOT, run } from './project.mjs';
 import { sampleTests } from './samples.mjs';
 
 const FULL = process.env.ETWGPU_TEST_FULL === '1';
@@ -23,14 +23,17 @@ const chromium = async () => (browser ??= await launch('chromium', runner.log, {
 async function bundled(name, from, tools, build) {
   await test(`${name}: built, and answers in a browser`, async () => {
     const folder = project(name);
-    cpSync(path.join(HERE, 'main.ts'), path.join(folder, 'main.ts'));
+    for (const file of ['main.ts', 'tensor.js']) cpSync(path.join(HERE, file), path.join(folder, file));
     linkTools(folder, from, tools);
     build(folder);
     const dist = path.join(folder, 'dist');
     if (!existsSync(path.join(dist, 'index.html'))) cpSync(path.join(HERE, 'page.html'), path.join(dist, 'index.html'));
+    const small = path.join(dist, 'tensor.js');
+    const note = existsSync(small) ? `a tensor alone: ${checkSmall(readFileSync(small, 'utf8'))}` : '';
     const { requests } = await answerOf(await chromium(), dist);
     const wasm = requests.filter((r) => r.endsWith('.wasm'));
     if (wasm.length !== 1) throw new Error(`asked for ${wasm}`);
+    return note;
   });
 }
 
@@ -62,6 +65,7 @@ async function types() {
     await test(`types: strict, moduleResolution ${moduleResolution}`, () =>
       typeCheck(project('types'), { module, moduleResolution }));
   }
+  if (!FULL) return; // tests/docs/test_readme.py does so with the settings of a reader in a hurry
   await test('documentation: every TypeScript sample type-checks', () => {
     const folder = project('typed-samples');
     const count = samples(folder);
@@ -78,10 +82,20 @@ async function bundlers() {
     const own = requests.filter((r) => !r.startsWith('/models/'));
     return `${own.length} files of the package`;
   });
+  await test('what only makes a tensor is bundled without runtime and worker', async () => {
+    const folder = project('shaken');
+    const input = path.join(folder, 'tensor.js');
+    cpSync(path.join(HERE, 'tensor.js'), input);
+    const { rolldown } = await import('rolldown');
+    const bundle = await rolldown({ input, platform: 'browser' });
+    const { output } = await bundle.generate({ format: 'esm', minify: true });
+    await bundle.close();
+    return checkSmall(output.map(({ code }) => code).join(''));
+  });
+  if (!FULL) return;
   await bundled('vite', ROOT, ['vite'], (folder) =>
     run(process.execPath, [path.join(ROOT, 'node_modules/vite/bin/vite.js'), 'build', '--logLevel', 'warn'], folder),
   );
-  if (!FULL) return;
   run('npm', ['ci', '--silent', '--no-audit', '--no-fund'], HERE);
   for (const name of ['webpack', 'esbuild', 'rollup', 'next']) {
     await bundled(

@@ -10,4 +10,14 @@ await build({
   outdir: 'dist',
   logLevel: 'warning',
 });
+// by itself: what a bundle of a few small things has in it
+await build({
+  entryPoints: ['tensor.js'],
+  bundle: true,
+  format: 'esm',
+  target: 'es2022',
+  minify: true,
+  outdir: 'dist',
+  logLevel: 'warning',
+});
 cpSync('node_modules/executorch-webgpu/dist', 'dist', { recursive: true });
