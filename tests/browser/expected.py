@@ -1,6 +1,7 @@
 """What PyTorch eager says, for tests/browser/run.mjs.
 
-expected.py make FOLDER     writes expected.json (ids, losses, labels), pictures.bin and probabilities.bin (f32)
+expected.py make FOLDER     writes expected.json (ids, losses, labels), pictures.bin and probabilities.bin (f32), and
+                            small/, what small_models.py makes
 expected.py check FOLDER    reads produced.json, {name: {prompt_ids, ids}}; prints {name: null or what is wrong}
 """
 
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import small_models
 import torch
 from executorch_webgpu import evaluation
 from executorch_webgpu.recipes import ExportOptions, efficientnet_lite0, find
@@ -89,6 +91,8 @@ def make(folder: Path) -> None:
     if FULL:
         expected["long"] = answer(decoder, tokenizer, LONG, 256)
     (folder / "expected.json").write_text(json.dumps(expected))
+    for name in small_models.MAKERS:
+        small_models.make(name, folder / "small" / name)
 
 
 def check(folder: Path) -> None:

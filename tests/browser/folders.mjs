@@ -1,5 +1,5 @@
 // Folders that only tests have a use for.
-import { cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { assert } from './runner.mjs';
 
@@ -28,4 +28,22 @@ export function writeStaleBuilds(from, folder) {
     bytes.write('0123456789abcdef', at + BUILD_MARK.length);
     writeFileSync(file, bytes);
   }
+}
+
+/** A decoder of 96 tokens as a model folder: they are the letters of ASCII, and one more. */
+export function writeShortModel(program, folder) {
+  mkdirSync(folder, { recursive: true });
+  cpSync(program, path.join(folder, 'model.pte'));
+  const tokens = Array.from({ length: 96 }, (_, i) => (i < 95 ? String.fromCharCode(32 + i) : '<end>'));
+  const vocab = Object.fromEntries(tokens.map((token, i) => [token, i]));
+  const nothing = { normalizer: null, pre_tokenizer: null, post_processor: null, added_tokens: [] };
+  const tokenizer = { ...nothing, decoder: { type: 'Fuse' }, model: { type: 'BPE', vocab, merges: [] } };
+  writeFileSync(path.join(folder, 'tokenizer.json'), JSON.stringify(tokenizer));
+  const files = ['model.pte', 'tokenizer.json'].map((name) => ({
+    path: name,
+    size: statSync(path.join(folder, name)).size,
+  }));
+  const variants = [{ name: 'int4', program: 'model.pte' }];
+  const manifest = { format: 1, name: 'short', task: 'text-generation', files, variants };
+  writeFileSync(path.join(folder, 'manifest.json'), JSON.stringify(manifest));
 }

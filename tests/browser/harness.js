@@ -1,7 +1,18 @@
 // The page of the browser tests: the built package as a user would import it, and a few functions for run.mjs to call.
 import * as et from '/web/index.js';
+import { TextGenerator } from '/web/tasks.js';
 
 const sessions = {};
+/** What this thread has asked adapters for: models with `worker: false`. */
+const devices = [];
+if (globalThis.GPUAdapter) {
+  const { requestDevice } = GPUAdapter.prototype;
+  GPUAdapter.prototype.requestDevice = function (descriptor = {}) {
+    const { requiredFeatures = [], requiredLimits = {} } = descriptor;
+    devices.push({ features: Array.from(requiredFeatures), limits: { ...requiredLimits } });
+    return requestDevice.call(this, descriptor);
+  };
+}
 let saved; // the last state
 
 const describe = (error) => ({
@@ -12,6 +23,12 @@ const describe = (error) => ({
   name: error?.name,
   message: String(error?.message ?? error),
 });
+/** Of a promise that is to be rejected: by what. */
+const refusal = (promise) =>
+  promise.then(
+    () => 'no error',
+    (error) => `${describe(error).class} ${error.name}`,
+  );
 /** {ok: value} or {error}: errors must arrive with their class. */
 async function attempt(action) {
   try {
@@ -86,6 +103,43 @@ window.harness = {
       for await (const piece of sessions[key].generate(prompt, options)) text += piece;
       return text;
     }),
+
+  continueText: ({ key, text }) =>
+    attempt(async () => {
+      const continued = new TextGenerator(sessions[key], { maxTokens: 6 }).continue(text);
+      const pieces = [];
+      for await (const piece of continued) pieces.push(piece);
+      return { pieces, text: (await continued).text };
+    }),
+
+  /** Calls behind a long generation, and a reload: each is aborted. Then the session is reloaded, and generates. */
+  abortCalls: ({ key }) =>
+    attempt(async () => {
+      const session = sessions[key];
+      const prompt = { tokenIds: [11, 12, 13] };
+      let first;
+      await new Promise((onToken) => {
+        first = session.generate(prompt, { maxTokens: 1e5, overflow: 'sliding', onToken });
+      });
+      const [controller, other] = [new AbortController(), new AbortController()];
+      const { signal } = controller;
+      const calls = [session.saveState({ signal }), session.restoreState(new Blob(['x']), { signal })];
+      calls.push(session.reset({ signal }), session.newSequence({ signal }), session.run([], { signal }));
+      calls.push(session.setAdapterScale('a', 1, { signal }));
+      controller.abort();
+      first.stop();
+      const waiting = await Promise.all(calls.map(refusal));
+      const { finishReason } = await first;
+      const reloading = session.reload({ signal: other.signal });
+      other.abort();
+      const reload = await refusal(reloading);
+      const between = await refusal(session.generate(prompt));
+      await session.reload();
+      const again = await session.generate(prompt, { maxTokens: 4 });
+      return { waiting, finishReason, reload, between, again: again.tokenIds.length };
+    }),
+
+  devices: () => attempt(() => devices),
 
   newSequence: ({ key, as }) =>
     attempt(async () => {
@@ -183,7 +237,7 @@ window.harness = {
         inputs.map(([dtype, shape, data]) => et.tensor(dtype, shape, data)),
         method,
       );
-      return outputs.map((o) => ({ dtype: o.dtype, shape: o.shape, data: Array.from(o.data, Number) }));
+      return outputs.map((o) => ({ dtype: o.dtype, shape: o.shape, data: et.toNumbers(o) }));
     }),
 };
 window.harnessReady = true;

@@ -12,6 +12,7 @@ import { serve } from '../../tools/serve.mjs';
 import { accuracyTests } from './accuracy.mjs';
 import { playgroundTests } from './playground.mjs';
 import { assert, browserBytes, gpuProcess, Runner, unwrap } from './runner.mjs';
+import { prepareSmallModels, smallModels } from './small_models.mjs';
 import { wrongFiles } from './wrong_files.mjs';
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
@@ -470,6 +471,7 @@ async function main() {
   execFileSync(path.join(ROOT, 'tools/models.sh'), { stdio: 'inherit' });
   const began = performance.now();
   python('make', WORK);
+  prepareSmallModels(WORK);
   console.log(`... in ${((performance.now() - began) / 1000).toFixed(1)} s`);
   const expected = JSON.parse(readFileSync(path.join(WORK, 'expected.json'), 'utf8'));
   const manifest = JSON.parse(readFileSync(path.join(MODELS, 'smollm2-135m-instruct/manifest.json'), 'utf8'));
@@ -519,6 +521,7 @@ async function main() {
     await cycles(s, 'chromium wasm', { device: 'wasm' });
     await generations(s, 'chromium wasm', { device: 'wasm' });
     await failures(s, 'chromium');
+    await smallModels({ test, s, label: 'chromium wasm', device: 'wasm', work: WORK, classifier });
   });
   await withSetting('firefox', true, async (s) => {
     const webgpu = 'firefox webgpu';
@@ -540,6 +543,8 @@ async function main() {
     const wasm = 'firefox wasm';
     await classifies(s, wasm, { device: 'wasm', activations: 'exact' });
     await disposes(s, wasm);
+    const modes = FULL ? [true, false] : [false];
+    await smallModels({ test, s, label: webgpu, device: 'webgpu', work: WORK, classifier, modes });
   });
 
   await playgroundTests(runner);

@@ -83,7 +83,7 @@ export class SamplePages {
   }
 
   async sources(sample) {
-    run('python', [path.join(HERE, 'external_weights.py'), path.join(WORK, 'external')]);
+    run('python', [path.join(ROOT, 'tests/browser/small_models.py'), 'external', path.join(WORK, 'external')]);
     const { value } = await this.#run(
       sample,
       async (made, url) => {

@@ -1,5 +1,6 @@
 // The page's end of the protocol: calls by id, events, cancellation, and what happens when the worker dies.
-import { cancelled, fromWire, makeError, type ExecuTorchError } from './errors.js';
+import { checkSignal } from './checks.js';
+import { fromWire, makeError, throwIfAborted, type ExecuTorchError } from './errors.js';
 import type { CallName, Calls, FromWorker, ToWorker } from './protocol.js';
 
 /** What the channel needs of a Worker; tests put something else in its place. */
@@ -17,7 +18,7 @@ interface Pending {
   onEvent: ((event: unknown) => void) | undefined;
 }
 
-export interface CallOptions<K extends CallName> {
+export interface ChannelOptions<K extends CallName> {
   onEvent?: (event: Calls[K]['event']) => void;
   /** Sends `abort`; the reply is still awaited, since the worker may have to finish a step. */
   signal?: AbortSignal | undefined;
@@ -44,14 +45,16 @@ export class Channel {
     port.onmessageerror = () => this.close(makeError('worker_died', 'a message of the worker could not be read'));
   }
 
-  call<K extends CallName>(
+  // async: what it throws is a rejection
+  async call<K extends CallName>(
     name: K,
     params: Calls[K]['params'],
-    options: CallOptions<K> = {},
+    options: ChannelOptions<K> = {},
   ): Promise<Calls[K]['result']> {
-    if (this.dead) return Promise.reject(this.dead);
+    if (this.dead) throw this.dead;
     const { signal, transfer = [] } = options;
-    if (signal?.aborted) return Promise.reject(cancelled(signal));
+    checkSignal(signal);
+    throwIfAborted(signal);
     const id = this.nextId++;
     return new Promise<Calls[K]['result']>((resolve, reject) => {
       const abort = () => this.port.postMessage({ type: 'abort', id });

@@ -9,6 +9,7 @@ export * from './errors.js';
 export type {
   AdapterOptions,
   CacheInfo,
+  CallOptions,
   Capabilities,
   ChatMessage,
   Counters,

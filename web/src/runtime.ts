@@ -182,12 +182,14 @@ async function start(
   const { onProgress } = options;
   throwIfAborted(signal);
   const request = await loadRequest(options);
+  throwIfAborted(signal); // events that came meanwhile are gone
   const worker = () => startedWorker(() => newWorker(options.workerUrl), signal, options.debug?.workerPatienceMs);
   const channel = new Channel(options.worker === false ? await startHere() : await worker());
   const transfer = request.source.kind === 'stream' ? [request.source.stream as unknown as Transferable] : [];
   // Nothing of a half-loaded model is worth keeping: ending the worker stops the network and frees all memory at once.
   const abort = () => channel.close(cancelled(signal));
   signal?.addEventListener('abort', abort);
+  if (signal?.aborted) abort();
   try {
     const info = await channel.call('load', request, { ...(onProgress && { onEvent: onProgress }), transfer });
     return { channel, info };

@@ -5,7 +5,7 @@ import { makeError } from './errors.js';
 import { Generation } from './generation.js';
 import type { PlainGenerateOptions } from './protocol.js';
 import { Chat, type ChatOptions } from './tasks/chat.js';
-import type { GenerateOptions, Prompt } from './types.js';
+import type { CallOptions, GenerateOptions, Prompt } from './types.js';
 
 /** A conversation with a loaded model: what the session and its further sequences have in common. */
 export abstract class Conversation {
@@ -49,8 +49,8 @@ export abstract class Conversation {
    * The conversation as the model has computed it: the tokens in the cache and the part of the states that they fill.
    * A Blob can be kept, such as in a file of the origin private file system, and restored in another visit.
    */
-  async saveState(): Promise<Blob> {
-    return this.worker().call('saveState', { sequence: this.sequence });
+  async saveState({ signal }: CallOptions = {}): Promise<Blob> {
+    return this.worker().call('saveState', { sequence: this.sequence }, { signal });
   }
 
   /**
@@ -58,15 +58,15 @@ export abstract class Conversation {
    * yours to keep.
    * @throws SavedStateError, with nothing changed, where it is damaged, of another model or of another precision.
    */
-  async restoreState(saved: Blob | FileSystemFileHandle): Promise<void> {
+  async restoreState(saved: Blob | FileSystemFileHandle, { signal }: CallOptions = {}): Promise<void> {
     const blob = saved instanceof Blob ? saved : await (saved as FileSystemFileHandle | null)?.getFile?.();
     if (!blob) throw makeError('invalid_argument', 'restoreState takes a Blob or a file handle');
-    await this.worker().call('restoreState', { sequence: this.sequence, saved: blob });
+    await this.worker().call('restoreState', { sequence: this.sequence, saved: blob }, { signal });
   }
 
   /** Forgets the conversation: states are as after loading. */
-  async reset(): Promise<void> {
-    await this.worker().call('reset', { sequence: this.sequence });
+  async reset({ signal }: CallOptions = {}): Promise<void> {
+    await this.worker().call('reset', { sequence: this.sequence }, { signal });
   }
 
   abstract dispose(): Promise<void>;

@@ -2,20 +2,18 @@
 // The page's view of a loaded model. The model itself lives in the worker behind the channel.
 import type { Channel } from './channel.js';
 import { checkSignal } from './checks.js';
-import { makeError } from './errors.js';
+import { makeError, throwIfAborted } from './errors.js';
 import { crossing, isImageInput, type Input } from './image.js';
 import { Conversation, Sequence } from './sequence.js';
 import type { Value } from './tensor.js';
-import type { Counters, DeviceName, KernelTime, MemoryReport, Prompt, SessionInfo } from './types.js';
+import type { CallOptions, Counters, DeviceName, KernelTime, MemoryReport, Prompt, SessionInfo } from './types.js';
 
 /** Loads the same model once more. */
 export type Reload = (signal: AbortSignal | undefined) => Promise<{ channel: Channel; info: SessionInfo }>;
 
-export interface RunOptions {
+export interface RunOptions extends CallOptions {
   /** Default: `forward`. */
   method?: string;
-  /** A run that waits for its turn is dropped; one under way ends first. Either rejects with CancelledError. */
-  signal?: AbortSignal;
 }
 
 export class Session extends Conversation {
@@ -67,15 +65,15 @@ export class Session extends Conversation {
    * Another conversation on this model: see Sequence.
    * @throws LimitExceededError, OutOfMemoryError, InvalidArgumentError for a model that generates no text.
    */
-  async newSequence(): Promise<Sequence> {
+  async newSequence({ signal }: CallOptions = {}): Promise<Sequence> {
     const { channel } = this;
-    const { sequence, stateBytes } = await channel.call('newSequence', {});
+    const { sequence, stateBytes } = await channel.call('newSequence', {}, { signal });
     return new Sequence(channel, sequence, stateBytes);
   }
 
   /** The token ids that `generate` would run for this prompt. */
-  tokenize(prompt: Prompt): Promise<number[]> {
-    return this.channel.call('tokenize', { prompt });
+  tokenize(prompt: Prompt, { signal }: CallOptions = {}): Promise<number[]> {
+    return this.channel.call('tokenize', { prompt }, { signal });
   }
 
   /**
@@ -83,8 +81,8 @@ export class Session extends Conversation {
    * computed with another scale, are forgotten.
    * @throws InvalidArgumentError for an unknown name.
    */
-  async setAdapterScale(name: string, scale: number): Promise<void> {
-    await this.channel.call('adapterScale', { name, scale });
+  async setAdapterScale(name: string, scale: number, { signal }: CallOptions = {}): Promise<void> {
+    await this.channel.call('adapterScale', { name, scale }, { signal });
     this.scales.set(name, scale);
   }
 
@@ -121,7 +119,9 @@ export class Session extends Conversation {
    * a conversation is gone, its messages are yours. Calls under way reject with DisposedError, those of further sequences, too.
    * @throws like loadModel; the session can then be reloaded once more.
    */
-  async reload({ signal }: { signal?: AbortSignal } = {}): Promise<void> {
+  async reload({ signal }: CallOptions = {}): Promise<void> {
+    checkSignal(signal);
+    throwIfAborted(signal);
     this.channel.close(makeError('disposed', 'the session is being reloaded'));
     ({ channel: this.channel, info: this.loaded } = await this.loadAgain(signal));
     for (const [name, scale] of this.scales) await this.channel.call('adapterScale', { name, scale });

@@ -192,6 +192,11 @@ export interface GenerateOptions {
   onToken?: (token: GeneratedToken) => void;
 }
 
+export interface CallOptions {
+  /** A call that waits for its turn is dropped and rejects with CancelledError, whose name is AbortError; one under way ends first. */
+  signal?: AbortSignal;
+}
+
 export interface GeneratedToken {
   id: number;
   /** What became certain with this token; may be empty while a character or a stop string is incomplete. */

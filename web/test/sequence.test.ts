@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { Channel, type Port } from '../src/channel.js';
-import { DisposedError, makeError } from '../src/errors.js';
+import { CancelledError, DisposedError, InvalidArgumentError, makeError } from '../src/errors.js';
 import type { ToWorker } from '../src/protocol.js';
 import { Session } from '../src/session.js';
 import type { SessionInfo } from '../src/types.js';
@@ -71,5 +71,43 @@ describe('sequences', () => {
     const another = await session.newSequence();
     await session.dispose();
     await expect(another.generate('a')).rejects.toMatchObject(makeError('disposed', 'the session was disposed of'));
+  });
+});
+
+describe('signals', () => {
+  const session = () => {
+    const { channel, calls } = worker(numbered);
+    const reload = () => Promise.resolve({ channel: worker(numbered).channel, info });
+    return { session: new Session(channel, info, reload), calls };
+  };
+  const methods: [name: string, call: (s: Session, signal: AbortSignal) => PromiseLike<unknown>][] = [
+    ['run', (s, signal) => s.run([], { signal })],
+    ['generate', (s, signal) => s.generate('a', { signal })],
+    ['tokenize', (s, signal) => s.tokenize('a', { signal })],
+    ['saveState', (s, signal) => s.saveState({ signal })],
+    ['restoreState', (s, signal) => s.restoreState(new Blob([]), { signal })],
+    ['reset', (s, signal) => s.reset({ signal })],
+    ['newSequence', (s, signal) => s.newSequence({ signal })],
+    ['setAdapterScale', (s, signal) => s.setAdapterScale('a', 1, { signal })],
+    ['reload', (s, signal) => s.reload({ signal })],
+  ];
+
+  it.each(methods)('%s with one that has fired does nothing and is an AbortError', async (_, call) => {
+    const { session: it, calls } = session();
+    const error: unknown = await call(it, AbortSignal.abort('no')).then(
+      () => undefined,
+      (reason: unknown) => reason,
+    );
+    expect(error).toBeInstanceOf(CancelledError);
+    expect(error).toMatchObject({ name: 'AbortError', code: 'cancelled', cause: 'no' });
+    expect(calls).toEqual([]);
+    expect((await it.generate('a')).text).toBe('generate');
+  });
+
+  it.each(methods)('%s refuses what is none', async (_, call) => {
+    const { session: it, calls } = session();
+    const none = 'stop' as unknown as AbortSignal;
+    await expect((async () => await call(it, none))()).rejects.toBeInstanceOf(InvalidArgumentError);
+    expect(calls).toEqual([]);
   });
 });

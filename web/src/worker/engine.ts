@@ -16,6 +16,8 @@ const QUEUED: ReadonlySet<CallName> = new Set([
   'adapterScale',
   'dispose',
 ]);
+/** What nobody wants any more once it is aborted; the others have changed something by then. */
+const RESULT_ONLY: ReadonlySet<CallName> = new Set(['run', 'saveState']);
 type Handlers = {
   [K in CallName]: (
     params: Calls[K]['params'],
@@ -70,11 +72,7 @@ export class Engine {
       this.model = await Model.load(params, signal, event);
       return this.model.info;
     },
-    run: async ({ method, inputs }, signal) => {
-      const outputs = await this.loaded().run(method, inputs);
-      if (signal.aborted) throw cancelled(); // a run cannot be stopped midway, but nobody wants its outputs
-      return outputs;
-    },
+    run: ({ method, inputs }) => this.loaded().run(method, inputs),
     generate: ({ sequence, prompt, options }, signal, event) =>
       this.loaded().generate(sequence, prompt, options, signal, event),
     newSequence: () => this.loaded().newSequence(),
@@ -125,6 +123,7 @@ export class Engine {
       const result = await handler(message.params as Calls['run']['params'], controller.signal, (event) =>
         this.post({ type: 'event', id, event }),
       );
+      if (controller.signal.aborted && RESULT_ONLY.has(name)) throw cancelled();
       this.post({ type: 'reply', id, result });
     } catch (error) {
       const cause = this.model ? await this.model.explain(error) : error;
