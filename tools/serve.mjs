@@ -6,6 +6,7 @@ import http from 'node:http';
 import path from 'node:path';
 import { Transform } from 'node:stream';
 import { fileURLToPath } from 'node:url';
+import { createGzip } from 'node:zlib';
 
 const TYPES = {
   '.html': 'text/html; charset=utf-8',
@@ -71,7 +72,8 @@ function badLine(fault, position, cut) {
  * Serves folders by URL prefix: `serve({mounts: {'/': 'dist'}})`. `intercept(request, response, headers)` may answer
  * itself and return true. Resolves to {url, close, requests, log, faults}; `requests` lists the paths that were asked
  * for, `log` also method and range. `faults[path]` may be set at any time to {cutAt, damage: {at, times}, noRange,
- * bytesPerSecond, refuse}: where the connection breaks, which byte arrives wrong how often, no ranges, slow, no answer.
+ * bytesPerSecond, refuse, gzip}: where the connection breaks, which byte arrives wrong how often, no ranges, slow, no
+ * answer, compressed without a word of its length.
  */
 export function serve({ mounts, port = 0, isolation = true, headers: extra = {}, intercept }) {
   const requests = [];
@@ -103,17 +105,19 @@ export function serve({ mounts, port = 0, isolation = true, headers: extra = {},
     const { size, mtimeMs } = fs.statSync(file);
     headers.ETag = `"${size.toString(16)}-${Math.round(mtimeMs).toString(16)}"`;
     headers['Content-Type'] = TYPES[path.extname(file)] ?? 'application/octet-stream';
-    const part = fault.noRange ? undefined : range(request.headers.range, size);
+    const part = fault.noRange || fault.gzip ? undefined : range(request.headers.range, size);
     if (part === null) return fail(416);
     const [first, last] = part ?? [0, size - 1];
     if (part) headers['Content-Range'] = `bytes ${first}-${last}/${size}`;
-    headers['Content-Length'] = last - first + 1;
+    if (fault.gzip) headers['Content-Encoding'] = 'gzip';
+    else headers['Content-Length'] = last - first + 1;
     response.writeHead(part ? 206 : 200, headers);
     if (request.method === 'HEAD' || size === 0) return response.end();
     const stream = fs.createReadStream(file, { start: first, end: last });
     stream.on('error', () => response.destroy());
     response.on('close', () => stream.destroy());
-    if (faults[pathname]) stream.pipe(badLine(fault, first, () => response.destroy())).pipe(response);
+    if (fault.gzip) stream.pipe(createGzip({ level: 1 })).pipe(response);
+    else if (faults[pathname]) stream.pipe(badLine(fault, first, () => response.destroy())).pipe(response);
     else stream.pipe(response);
   });
   return new Promise((resolve, reject) => {

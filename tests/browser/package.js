@@ -17,7 +17,11 @@ async function checksumOf(session) {
 /** Loads, runs once, disposes; what was said on the way. */
 async function once(options) {
   const progress = [];
-  const session = await ExecuTorchRuntime.loadModel({ ...options, onProgress: (p) => progress.push(p) });
+  const onProgress = (p) => {
+    progress.push(p);
+    window.loadedBytes = p.loaded;
+  };
+  const session = await ExecuTorchRuntime.loadModel({ ...options, onProgress });
   try {
     return { info: session.info, progress, checksum: await checksumOf(session) };
   } finally {

@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url';
 import { launch } from '../../tools/browser/launch.mjs';
 import { serve } from '../../tools/serve.mjs';
 import { writeStaleBuilds, writeVariants } from './folders.mjs';
+import { hosts } from './hosts.mjs';
 import { writeParts } from './parts.mjs';
 import { PICTURES } from './pictures.mjs';
 import { assert, Runner } from './runner.mjs';
@@ -54,12 +55,15 @@ async function withPage(browserName, launchOptions, body) {
   let browser;
   try {
     browser = await launch(browserName, runner.log, launchOptions);
-    const open = async (how, url = server.url) => {
-      const page = await browser.open(`${url}package.html`, how);
+    const waitFor = async (page) => {
       // not by waitForFunction, which a strict policy forbids
       for (const end = Date.now() + 30_000; !(await page.evaluate(() => window.packageReady)); await sleep(20)) {
         assert(Date.now() < end, 'package.js was not loaded');
       }
+    };
+    const open = async (how, url = server.url) => {
+      const page = await browser.open(`${url}package.html`, how);
+      await waitFor(page);
       page.do = async (what, argument = {}) => {
         const { ok, error } = await page.evaluate(([w, a]) => window.tests.attempt(w, a), [what, argument]);
         if (error) throw Object.assign(new Error(`${error.class} (${error.code}): ${error.message}`), error);
@@ -73,7 +77,8 @@ async function withPage(browserName, launchOptions, body) {
       return page;
     };
     const page = await open();
-    await body({ page, open, server, asked: () => server.log.splice(0).filter((r) => r.path.startsWith('/models/')) });
+    const asked = () => server.log.splice(0).filter((r) => r.path.startsWith('/models/'));
+    await body({ page, open, server, asked, waitFor: () => waitFor(page) });
   } catch (error) {
     runner.fail(`${browserName} could not be driven`, error.message);
   } finally {
@@ -546,6 +551,7 @@ await (async () => {
   await withPage('chromium', {}, async (s) => {
     const helpers = await caching(s, 'chromium');
     await bareProgram(s, 'chromium', helpers);
+    await hosts({ test, s, label: 'chromium', wasm, program: PROGRAM, size: sizeOf(PROGRAM), ...helpers });
     await fullDisk(s, 'chromium', helpers, await chromiumLimit(s), false); // its estimate does not tell
     await shards(s, 'chromium', helpers);
     await sources(s, 'chromium', helpers);
