@@ -7,6 +7,7 @@ import { chatTests } from './playground/chat.mjs';
 import { firefoxTests } from './playground/firefox.mjs';
 import { pageTests } from './playground/pages.mjs';
 import { qualityTests } from './playground/quality.mjs';
+import { shellTests } from './playground/shell.mjs';
 import { siteTests } from './playground/site.mjs';
 import { serve } from './playground/visitor.mjs';
 import { Runner } from './runner.mjs';
@@ -19,6 +20,7 @@ export async function playgroundTests(runner) {
     await chatTests(browser, server, named);
     await pageTests(browser, server, named);
     await siteTests(browser, server, named);
+    await shellTests(browser, server, named);
     await qualityTests(browser, server, named);
   } finally {
     await browser.close();

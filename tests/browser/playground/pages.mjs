@@ -163,6 +163,7 @@ async function devicePage(browser, server, test) {
       report.device === 'wasm' && report.picture.ms > 0 && report.picture.all.length === 7,
       JSON.stringify(report),
     );
+    await visitor.axeInBoth('a measured device');
     await visitor.close();
   });
   await test('device: the self-test compares two ways of computing', async () => {
@@ -181,11 +182,22 @@ async function devicePage(browser, server, test) {
   });
 }
 
-/** A module for the worker that fails when it is told to. */
-const BREAKER = `new BroadcastChannel('break').onmessage = () => { throw new Error('broken on purpose'); };`;
+/** A module for the worker that fails when it is told to, and tells what its model is asked. */
+const BREAKER = `new BroadcastChannel('break').onmessage = () => { throw new Error('broken on purpose'); };
+const heard = new BroadcastChannel('heard');
+addEventListener('message', ({ data }) => data.name === 'generate' && heard.postMessage(data.params));`;
+
+/** Changes settings in the sheet: texts by the ends of their fields' ids. */
+async function settings(visitor, values) {
+  await visitor.click('button', 'How it answers: settings');
+  for (const [name, value] of Object.entries(values)) await visitor.raw.locator(`#setting-${name}`).fill(value);
+  await visitor.raw.keyboard.press('Tab');
+  await visitor.raw.keyboard.press('Escape');
+  await visitor.raw.waitForSelector('dialog[open]', { state: 'detached' });
+}
 
 async function breakdown(browser, test) {
-  await test('a model that breaks down is loaded again, and the conversation goes on', async () => {
+  await test('a model gets what the settings say; one that breaks down is loaded again, and the conversation goes on', async () => {
     const server = await serve({
       intercept: (request, response, headers) => {
         if (request.url !== `${BASE}breaker.js`) return false;
@@ -195,14 +207,32 @@ async function breakdown(browser, test) {
     });
     const visitor = await Visitor.open(browser, server, { query: '?device=wasm&instrument=./breaker.js' });
     try {
-      await visitor.limit(400);
-      await visitor.raw.fill('#prompt', 'Tell me a very long story about a whale.');
+      await visitor.raw.evaluate(() => {
+        window.heard = [];
+        window.hearing = new BroadcastChannel('heard');
+        window.hearing.onmessage = ({ data }) => window.heard.push(data);
+      });
+      const story = 'Tell me a very long story about a whale.';
+      await settings(visitor, {
+        system: 'You like whales.',
+        temperature: '0.3',
+        topK: '9',
+        seed: '4',
+        maxTokens: '400',
+      });
+      await visitor.raw.fill('#prompt', story);
       await visitor.raw.keyboard.press('Enter');
       await visitor.until(() => document.querySelector('.streaming')?.textContent.length > 10);
+      const [{ prompt, options }] = await visitor.raw.evaluate(() => window.heard);
+      const said = prompt.map(({ role, content }) => `${role}: ${content}`).join('; ');
+      assert(said === `system: You like whales.; user: ${story}`, said);
+      const { temperature, topK, seed, maxTokens } = options;
+      assert(`${[temperature, topK, seed, maxTokens]}` === '0.3,9,4,400', options);
       await visitor.raw.evaluate(() => new BroadcastChannel('break').postMessage(''));
       await visitor.raw.waitForSelector('.model-strip .problem');
       assert(/interrupted/.test(await visitor.text('.note')), 'the answer does not say that it was interrupted');
-      await visitor.limit(16);
+      await visitor.axeInBoth('a model that broke down');
+      await settings(visitor, { system: '', maxTokens: '16' });
       await visitor.click('button', 'Load again');
       await visitor.raw.waitForSelector('.model-strip', { state: 'detached' });
       await visitor.raw.fill('#prompt', QUESTION);
@@ -211,6 +241,9 @@ async function breakdown(browser, test) {
       await visitor.answered();
       const answers = await visitor.answers();
       assert(answers.length === 2 && answers[1].length > 0, `answers ${JSON.stringify(answers)}`);
+      const again = (await visitor.raw.evaluate(() => window.heard)).at(-1);
+      assert(again.prompt[0].role === 'user' && again.prompt.length === 3, again.prompt);
+      await visitor.axeInBoth('a conversation with a loaded model');
     } finally {
       await visitor.close();
       await server.close();
@@ -226,6 +259,7 @@ async function breakdown(browser, test) {
       },
     });
     const page = await browser.open('about:blank');
+    const visitor = new Visitor(page, server.url);
     try {
       await page.raw.addInitScript(() => Object.defineProperty(navigator, 'gpu', { value: undefined }));
       await page.raw.addInitScript(() => Object.defineProperty(navigator, 'serviceWorker', { value: undefined }));
@@ -235,6 +269,7 @@ async function breakdown(browser, test) {
       await card.getByRole('button', { name: /Download and start/ }).click();
       await card.getByText('The download failed or ended early. Check the connection, then load again.').waitFor();
       await card.getByRole('button', { name: 'Load again' }).waitFor();
+      await visitor.axeInBoth('a failed download');
     } finally {
       await page.close();
       await server.close();

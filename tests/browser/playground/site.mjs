@@ -1,6 +1,4 @@
-// What holds for all pages: privacy, size, offline use, keyboard, accessibility.
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+// What holds for all pages: privacy, size, offline use, accessibility.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
@@ -9,7 +7,6 @@ import { serve as serveFolders } from '../../../tools/serve.mjs';
 import { assert } from '../runner.mjs';
 import { BASE, QUESTION, serve, TIMEOUT, Visitor } from './visitor.mjs';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const HERE = fileURLToPath(new URL('.', import.meta.url));
 const TRANSFER_LIMIT = 700 * 1024;
 
@@ -168,73 +165,6 @@ async function offline(browser, test) {
   });
 }
 
-/** Where the focus is, by the name that a screen reader gives. */
-const focused = (visitor) =>
-  visitor.raw.evaluate(() => {
-    const e = document.activeElement;
-    const style = getComputedStyle(e);
-    const ring = parseFloat(style.outlineWidth) > 0 && style.outlineStyle !== 'none';
-    const frame = e.closest('.composer, .choice');
-    return {
-      name:
-        e === document.body
-          ? 'BODY'
-          : (e.getAttribute('aria-label') ?? e.labels?.[0]?.innerText ?? e.innerText ?? e.tagName),
-      visible: ring || (frame !== null && getComputedStyle(frame).outlineStyle !== 'none'),
-    };
-  });
-
-async function keyboard(browser, server, test) {
-  await test('keyboard: everything on the first page is reached, with a visible focus', async () => {
-    const visitor = await Visitor.open(browser, server);
-    await visitor.raw.waitForSelector('.examples button:enabled');
-    await visitor.raw.locator('.skip-link').focus();
-    const names = [];
-    for (let i = 0; i < 20; ++i) {
-      const { name, visible } = await focused(visitor);
-      if (name === 'BODY') break; // the browser's own controls come next
-      assert(visible, `the focus on "${name}" cannot be seen`);
-      names.push(name);
-      await visitor.raw.keyboard.press('Tab');
-    }
-    const wanted = [
-      'Skip to',
-      'start page',
-      'Chat',
-      'Pictures',
-      'Models',
-      'Device',
-      'Nothing is sent',
-      'theme',
-      'New chat',
-    ];
-    wanted.push('settings', 'SmolLM2', 'Runs on', 'Download', QUESTION, 'Your message', 'Send');
-    for (const part of wanted) {
-      assert(
-        names.some((name) => name.includes(part)),
-        `"${part}" is not reached: ${names.join(' | ')}`,
-      );
-    }
-    await visitor.raw.locator('.promise').focus();
-    await visitor.raw.keyboard.press('Enter');
-    await visitor.raw.waitForSelector('dialog[open]');
-    await visitor.raw.keyboard.press('Escape');
-    await visitor.raw.waitForSelector('dialog[open]', { state: 'detached' });
-    assert((await focused(visitor)).name.includes('Nothing is sent'), 'the focus did not come back');
-    await visitor.close();
-  });
-}
-
-async function axe(visitor, what) {
-  const violations = await visitor.raw.evaluate(async () => {
-    const { violations } = await window.axe.run(document, { resultTypes: ['violations'] });
-    return violations.map(({ id, impact, nodes }) => ({ id, impact, where: nodes.map((n) => n.target.join(' ')) }));
-  });
-  const bad = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
-  assert(bad.length === 0, `${what}: ${JSON.stringify(bad)}`);
-  return violations.length;
-}
-
 async function accessibility(browser, server, test) {
   for (const dark of [false, true]) {
     await test(`axe: nothing serious on any page, ${dark ? 'dark' : 'light'}`, async () => {
@@ -248,19 +178,18 @@ async function accessibility(browser, server, test) {
       await keepConversations(visitor.raw, [conversation]);
       await visitor.raw.reload();
       await visitor.raw.waitForSelector('.row');
-      await visitor.raw.evaluate(AXE);
       for (const hash of ['#/', '#/chat/x', '#/pictures', '#/models', '#/device']) {
         await visitor.raw.evaluate((to) => (location.hash = to), hash);
         await visitor.raw.waitForTimeout(150);
-        minor += await axe(visitor, hash);
+        minor += await visitor.axe(hash);
       }
       await visitor.raw.evaluate(() => (location.hash = '#/'));
       await visitor.click('button', 'How it answers: settings');
-      minor += await axe(visitor, 'settings');
+      minor += await visitor.axe('settings');
       await visitor.raw.keyboard.press('Escape');
       await visitor.raw.locator('.promise').click();
       await visitor.raw.waitForSelector('dialog[open]');
-      minor += await axe(visitor, 'what is sent');
+      minor += await visitor.axe('what is sent');
       await visitor.close();
       return minor ? `${minor} minor` : '';
     });
@@ -272,6 +201,5 @@ export async function siteTests(browser, server, test) {
   await sanitising(browser, server, test);
   await transfer(browser, server, test);
   await offline(browser, test);
-  await keyboard(browser, server, test);
   await accessibility(browser, server, test);
 }

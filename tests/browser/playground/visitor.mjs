@@ -1,7 +1,13 @@
 // A visitor of the playground, for its tests.
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { servePlayground } from '../../../tools/playground.mjs';
 import { PICTURES } from '../pictures.mjs';
 import { assert } from '../runner.mjs';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+/** Until colours have changed with the theme. */
+const FADE_MS = 250;
 
 /** In a sub-folder, as on a host that several sites share. */
 export const BASE = '/some/folder/';
@@ -54,6 +60,29 @@ export class Visitor {
     await action();
     await begun;
     await this.answered();
+  }
+  /** How many minor things axe finds, in the theme that is shown. @throws for serious ones. */
+  async axe(what) {
+    await this.raw.waitForTimeout(FADE_MS);
+    if (!(await this.raw.evaluate('"axe" in window'))) await this.raw.evaluate(AXE);
+    const violations = await this.raw.evaluate(async () => {
+      const found = await window.axe.run(document, { resultTypes: ['violations'] });
+      return found.violations.map(({ id, impact, nodes }) => ({
+        id,
+        impact,
+        where: nodes.map((n) => n.target.join(' ')),
+      }));
+    });
+    const bad = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
+    assert(bad.length === 0, `${what}: ${JSON.stringify(bad)}`);
+    return violations.length;
+  }
+  /** The same in both themes. */
+  async axeInBoth(what) {
+    for (const colorScheme of ['dark', 'light']) {
+      await this.raw.emulateMedia({ colorScheme });
+      await this.axe(`${what}, ${colorScheme}`);
+    }
   }
   answers = () => this.raw.locator('.message.assistant .prose').allInnerTexts();
   /** Polls: the page's policy forbids what `waitForFunction` does. */
