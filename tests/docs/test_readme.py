@@ -136,6 +136,31 @@ def test_demo():
     assert set(answers) == {"webgpu", "wasm"} and all("Paris" in text for text in answers.values()), answers
 
 
+MIGRATION = ROOT / "docs/web/migration.md"
+# what the code in the table's right column takes for granted
+AROUND = """
+import { ExecuTorchRuntime, tensor } from 'executorch-webgpu';
+import type { Generation, GenerateOptions, LoadOptions, ManifestFile, Session } from 'executorch-webgpu';
+import { openai } from 'executorch-webgpu/openai';
+import { ImageClassifier } from 'executorch-webgpu/tasks';
+type Option = keyof LoadOptions | keyof GenerateOptions | keyof ManifestFile;
+const { loadModel } = ExecuTorchRuntime;
+declare const session: Session, generation: Generation, image: Blob, modelUrl: string, url: string, prompt: string;
+declare const messages: { role: string; content: string }[], data: Float32Array, dims: number[];
+declare const device: 'webgpu' | 'wasm', threads: number, maxTokens: number, temperature: number;
+declare const topK: number, topP: number, seed: number;
+"""
+
+
+def migration_code() -> str:
+    """The right column's inline code as statements; a single word is an option's name."""
+    rows = [line.split("|")[2] for line in MIGRATION.read_text().splitlines() if line.startswith("|")]
+    code = [piece for row in rows for piece in re.findall(r"`([^`]+)`", row)]
+    assert len(code) >= 18, code
+    named = [f"({json.dumps(piece)}) satisfies Option;" for piece in code if piece.isalnum()]
+    return AROUND + "\n".join([*named, *(f"{piece};" for piece in code if not piece.isalnum())])
+
+
 def test_typescript(tmp_path):
     """All blocks together, each a module; those for service workers, of other types, are left to tests/consumers."""
     if not (ROOT / "web/dist/index.d.ts").exists() or not (ROOT / "node_modules/.bin/tsc").exists():
@@ -144,6 +169,7 @@ def test_typescript(tmp_path):
     assert len(code) > 10
     for i, block in enumerate(code):
         (tmp_path / f"block{i}.ts").write_text(f"{block}\nexport {{}};\n")
+    (tmp_path / "migration.ts").write_text(migration_code())
     shutil.copy(SHIMS, tmp_path)
     (tmp_path / "node_modules").symlink_to(ROOT / "node_modules")
     options = "--noEmit --strict --skipLibCheck --target es2022 --module esnext --moduleResolution bundler"
