@@ -1,7 +1,7 @@
 """Small programs for browsers, with what PyTorch eager says of them.
 
-small_models.py dtypes FOLDER      model.pte: tensors of many element types in and out; expected.json: {"inputs", "outputs"},
-                                   each a list of [dtype, shape, numbers]
+small_models.py dtypes FOLDER      model.pte: tensors of many element types in and out; expected.json: {"inputs",
+                                   "outputs"}, each a list of [dtype, shape, numbers]
 small_models.py external FOLDER    model.pte and weights.ptd; expected.json: of a row of ones
 """
 
@@ -27,7 +27,7 @@ NAMES = {
 
 
 class Dtypes(torch.nn.Module):
-    """Whole numbers and eighths, which every type holds exactly. Halves are only moved: no CPU kernel computes in them."""
+    """Whole numbers and eighths, which every type holds exactly. Halves are moved only: no kernel computes in them."""
 
     def forward(self, half, brain, single, flags, long, short, byte):
         moved = half[1:].permute(1, 0), brain[:, 1:]
