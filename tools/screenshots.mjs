@@ -6,7 +6,8 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { launch } from './browser/launch.mjs';
-import { keepConversations, servePlayground } from './playground.mjs';
+import { modelsIndex } from './models_index.mjs';
+import { keepConversations, modelsFolder, servePlayground } from './playground.mjs';
 
 const ROOT = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const FOLDER = path.join(ROOT, 'build/screenshots');
@@ -55,11 +56,19 @@ const CONVERSATIONS = [
   conversation('haiku', 'Write a haiku about rain.', [], 1),
 ];
 
+const press = (name) => (page) => page.raw.getByRole('button', { name }).first().click();
 const click = (selector) => (page) => page.raw.locator(selector).first().click();
 const scrollTo = (selector) => (page) => page.raw.locator(selector).evaluate((e) => e.scrollIntoView());
 const waitFor = (selector) => (page) => page.raw.waitForSelector(selector);
 
-/** What is to be seen: a place of the site and what is done there first. */
+/** A file that is no picture. */
+const noPicture = (page) =>
+  page.raw.setInputFiles('#file', { name: 'a.txt', mimeType: 'text/plain', buffer: Buffer.from('hello') });
+
+/**
+ * What is to be seen: a place of the site and what is done there first. `broken`: the host has lost the models; `slow`:
+ * it takes its time.
+ */
 const SCENES = [
   { name: 'chat-welcome', hash: '#/' },
   { name: 'chat-conversation', hash: '#/chat/sky', conversations: true },
@@ -75,16 +84,60 @@ const SCENES = [
   { name: 'models', hash: '#/models' },
   { name: 'device', hash: '#/device' },
   { name: 'device-tests', hash: '#/device', steps: [scrollTo('section[aria-label="Self-test"]')] },
+  {
+    name: 'device-tested',
+    hash: '#/device',
+    withoutGpu: true,
+    steps: [
+      press('Run the self-test'),
+      waitFor('.test-row:nth-child(2) .good'),
+      scrollTo('section[aria-label="Self-test"]'),
+    ],
+  },
+  {
+    name: 'device-measured',
+    hash: '#/device',
+    steps: [press('Measure'), waitFor('.numbers'), scrollTo('section[aria-label="Benchmark"]')],
+  },
+  {
+    name: 'chat-loading',
+    hash: '#/',
+    slow: true,
+    steps: [press(/Download and start/), waitFor('.loading :text("left")')],
+  },
+  { name: 'chat-error', hash: '#/', broken: true, steps: [press(/Download and start/), waitFor('.problem')] },
+  {
+    name: 'chat-conversation-error',
+    hash: '#/chat/sky',
+    conversations: true,
+    broken: true,
+    steps: [press(/Download and start/), waitFor('.problem'), click('.problem summary')],
+  },
+  { name: 'pictures-error', hash: '#/pictures', steps: [noPicture, waitFor('.problem')] },
+  {
+    name: 'models-downloaded',
+    hash: '#/models',
+    steps: [press('Download'), waitFor('.model-row:has-text("on this device")')],
+  },
   { name: 'privacy', hash: '#/', steps: [click('.promise')] },
 ];
 
 async function shoot(browser, server, scene, size, dark) {
   const page = await browser.open(`${server.url}?device=wasm`, { ...size, dark });
   page.raw.setDefaultTimeout(60_000);
+  lost = scene.broken === true;
+  for (const model of modelsIndex(modelsFolder)) {
+    const program = new URL(`${model.url}model.pte`, server.url).pathname;
+    if (scene.slow) server.faults[program] = { bytesPerSecond: 12e6 };
+    else delete server.faults[program];
+  }
   try {
+    if (scene.withoutGpu) {
+      await page.raw.addInitScript(() => Object.defineProperty(navigator, 'gpu', { value: undefined }));
+    }
     if (scene.conversations) await keepConversations(page.raw, CONVERSATIONS);
     await page.raw.goto(`${server.url}?device=wasm${scene.hash}`);
-    if (scene.conversations) await page.raw.reload();
+    if (scene.conversations || scene.withoutGpu) await page.raw.reload();
     await page.raw.waitForSelector('h1');
     await page.raw.waitForTimeout(500);
     for (const step of scene.steps ?? []) await step(page);
@@ -96,7 +149,13 @@ async function shoot(browser, server, scene, size, dark) {
 }
 
 mkdirSync(FOLDER, { recursive: true });
-const server = await servePlayground({ samples: options.samples });
+let lost = false; // the models, on their host
+const intercept = (request, response, headers) => {
+  if (!lost || !/\.pte$/.test(request.url)) return false;
+  response.writeHead(404, headers).end();
+  return true;
+};
+const server = await servePlayground({ samples: options.samples, intercept });
 const browser = await launch('chromium', (line) => console.log(`  [page] ${line}`));
 try {
   for (const scene of SCENES) {

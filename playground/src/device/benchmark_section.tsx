@@ -1,4 +1,5 @@
 import { signal } from '@preact/signals';
+import { refreshKept } from '../model/cache.js';
 import { models } from '../model/catalog.js';
 import { device } from '../model/engine.js';
 import { bytes, milliseconds, plural } from '../model/format.js';
@@ -23,9 +24,10 @@ async function run(): Promise<void> {
   try {
     report.value = await benchmark(entry, { device: device.value });
   } catch (error) {
-    problem.value = explain(error);
+    problem.value = explain(error, true);
   }
   running.value = false;
+  void refreshKept();
 }
 
 function numbers({ loadMs, prompt, answer, picture, memoryBytes }: Report): [words: string, value: string][] {

@@ -67,7 +67,7 @@ async function picture(model: ModelEntry, options: RunOptions): Promise<Outcome>
   return {
     passed,
     text: passed ? `the same result, “${found[0]?.label}”` : `“${found[0]?.label}” instead of “${expected[0]?.label}”`,
-    detail: `largest difference of a probability ${worst.toExponential(1)}, allowed ${tolerance}`,
+    detail: `largest difference of a probability ${worst ? worst.toExponential(1) : 0}, allowed ${tolerance}`,
   };
 }
 

@@ -1,5 +1,5 @@
 import { signal } from '@preact/signals';
-import { onDevice } from '../model/cache.js';
+import { onDevice, refreshKept } from '../model/cache.js';
 import { modelsFor, TASKS, type ModelEntry, type Task } from '../model/catalog.js';
 import { capabilities, type RunOptions } from '../model/engine.js';
 import { bytes } from '../model/format.js';
@@ -34,10 +34,11 @@ async function run(options: RunOptions): Promise<void> {
     try {
       set(model, { kind: 'done', outcome: await selfTest(model, options) });
     } catch (error) {
-      set(model, { kind: 'failed', problem: explain(error) });
+      set(model, { kind: 'failed', problem: explain(error, true) });
     }
   }
   running.value = false;
+  void refreshKept();
 }
 
 function RowView({ model }: { model: ModelEntry }) {

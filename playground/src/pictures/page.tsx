@@ -54,6 +54,12 @@ function Drop() {
             <p>Drop or paste a picture here</p>
           </div>
         )}
+        {/* here, where it is seen on a small screen, too, and moves nothing */}
+        {state.problem.value && engine.state.value.kind !== 'failed' && (
+          <div class="drop-problem">
+            <ProblemView problem={state.problem.value} />
+          </div>
+        )}
       </div>
       <div class="drop-buttons">
         <input
@@ -145,7 +151,6 @@ function Results() {
           Change
         </button>
       </div>
-      {state.problem.value && engine.state.value.kind !== 'failed' && <ProblemView problem={state.problem.value} />}
       {result.value ? (
         <Guesses {...result.value} />
       ) : (
@@ -196,16 +201,7 @@ export function PicturesPage() {
             <Drop />
           </section>
           <Samples />
-          <div class="answer">
-            {kind === 'ready' || result.value ? (
-              <Results />
-            ) : (
-              <>
-                <ModelCard engine={engine} />
-                {state.problem.value && kind !== 'failed' && <ProblemView problem={state.problem.value} />}
-              </>
-            )}
-          </div>
+          <div class="answer">{kind === 'ready' || result.value ? <Results /> : <ModelCard engine={engine} />}</div>
         </div>
         <p class="visually-hidden" role="status">
           {news()}

@@ -36,6 +36,11 @@ async function pictures(browser, server, test) {
     assert(shares.length === 5 && shares.every((v, i) => i === 0 || v <= shares[i - 1]), `shares ${values}`);
     await visitor.raw.setInputFiles('#file', { name: 'a.txt', mimeType: 'text/plain', buffer: Buffer.from('hello') });
     await visitor.raw.waitForSelector('.problem:has-text("no picture that the browser can read")');
+    await visitor.raw.setViewportSize({ width: 390, height: 844 });
+    const { y, height } = await visitor.raw.locator('.problem').boundingBox();
+    assert(y > 0 && y + height < 844, 'on a phone the problem is out of sight');
+    await visitor.axeInBoth('a file that is no picture');
+    await visitor.raw.setViewportSize({ width: 1280, height: 800 });
     await noShift(visitor, 'the picture page');
     await visitor.close();
   });
@@ -174,6 +179,7 @@ async function devicePage(browser, server, test) {
     await selfTest.locator('.test-row', { hasText: 'computing on both…' }).first().waitFor();
     const done = selfTest.locator('.test-row .good');
     await done.nth(1).waitFor();
+    await selfTest.getByText(/Downloads 118 MB/).waitFor({ state: 'detached' });
     const words = (await done.allInnerTexts()).join('\n');
     assert(/the same result, “.+”\n?.*largest difference/.test(words), words);
     assert(/“.+”\n?.*(12 equal tokens|token (7|8|9|10|11|12) differs)/.test(words), words);
