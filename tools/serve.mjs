@@ -55,6 +55,7 @@ function badLine(fault, position, cut) {
         damage.times--;
         bytes[damage.at - at] ^= 0xff;
       }
+      if (at >= (fault.stallAt ?? Infinity)) return; // the line is there, and nothing comes any more
       const left = (fault.cutAt ?? Infinity) - at;
       at += bytes.length;
       if (left < bytes.length) {
@@ -71,9 +72,9 @@ function badLine(fault, position, cut) {
 /**
  * Serves folders by URL prefix: `serve({mounts: {'/': 'dist'}})`. `intercept(request, response, headers)` may answer
  * itself and return true. Resolves to {url, close, requests, log, faults}; `requests` lists the paths that were asked
- * for, `log` also method and range. `faults[path]` may be set at any time to {cutAt, damage: {at, times}, noRange,
- * bytesPerSecond, refuse, gzip}: where the connection breaks, which byte arrives wrong how often, no ranges, slow, no
- * answer, compressed without a word of its length.
+ * for, `log` also method and range. `faults[path]` may be set at any time to {cutAt, stallAt, damage: {at, times},
+ * noRange, bytesPerSecond, refuse, gzip}: where the connection breaks, where nothing more comes, which byte arrives wrong
+ * how often, no ranges, slow, no answer, compressed without a word of its length.
  */
 export function serve({ mounts, port = 0, isolation = true, headers: extra = {}, intercept }) {
   const requests = [];

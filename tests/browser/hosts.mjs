@@ -31,11 +31,11 @@ export async function hosts({ test, s: { page, server, asked, waitFor }, label, 
   });
   await test(`${label}: a page that is reloaded in the middle of a download goes on there`, async () => {
     await clear();
-    server.faults[program] = { bytesPerSecond: 15e6 };
+    server.faults[program] = { bytesPerSecond: 30e6, stallAt: 12e6 };
     await page.evaluate(() => (window.loadedBytes = 0));
     // its page goes away
     const gone = page.do('once', wasm).catch(() => undefined);
-    for (const end = Date.now() + 30_000; !((await page.evaluate(() => window.loadedBytes)) > 11e6); await sleep(30)) {
+    for (const end = Date.now() + 30_000; !((await page.evaluate(() => window.loadedBytes)) > 9.5e6); await sleep(30)) {
       assert(Date.now() < end, 'the download does not get on');
     }
     await page.raw.reload();
