@@ -105,16 +105,23 @@ async function transfer(browser, server, test) {
   await test('first visit: page and runtime within 700 KB gzip', async () => {
     const bodies = new Map();
     const visitor = await Visitor.open(browser, server);
-    visitor.raw.context().on('response', async (response) => {
+    const unread = new Set();
+    const reading = [];
+    visitor.raw.context().on('response', (response) => {
       const { pathname } = new URL(response.url());
-      if (!pathname.includes('/models/')) bodies.set(pathname, await response.body().catch(() => Buffer.alloc(0)));
+      if (pathname.includes('/models/')) return;
+      const unreadable = () => unread.add(pathname); // such as what a page that is left had asked for
+      reading.push(response.body().then((body) => bodies.set(pathname, body), unreadable));
     });
     await visitor.raw.reload();
     await visitor.click('button', /Download and start/);
     await visitor.raw.waitForSelector('.ready');
+    await Promise.all(reading);
     await visitor.close();
     const sizes = [...bodies].map(([name, body]) => [name, gzipSync(body).length]);
     const total = sizes.reduce((sum, [, size]) => sum + size, 0);
+    const lost = [...unread].filter((name) => !bodies.has(name));
+    assert(lost.length === 0, `the sizes of these are not known: ${lost}`);
     assert(
       sizes.some(([name]) => name.endsWith('.wasm')),
       `no runtime among ${sizes.map(([name]) => name)}`,
