@@ -2,6 +2,8 @@
 const all = {
   f16: { runtime: 'ours', device: 'webgpu', precision: 'f16' },
   f32: { runtime: 'ours', device: 'webgpu', precision: 'f32' },
+  // the engine on the page's own thread, where a page can measure what a step costs the processor
+  'f16-encode': { runtime: 'ours', device: 'webgpu', precision: 'f16', worker: false },
   // as on a device whose browser has no subgroup matrices: most of them
   'f16-no-matrix': { runtime: 'ours', device: 'webgpu', precision: 'f16', tier: 'subgroups' },
   'f32-no-matrix': { runtime: 'ours', device: 'webgpu', precision: 'f32', tier: 'subgroups' },

@@ -55,9 +55,9 @@ async function measureConfiguration(configuration, report) {
   log(`${configuration.name}: loaded in ${result.loadMs.toFixed(0)} ms, ${JSON.stringify(session.describe())}`);
   const add = (row) => {
     report.rows.push({ configuration: configuration.name, ...row });
-    const { kind, context, rate, low, high } = row;
+    const { kind, context, rate, low, high, encodeUs } = row;
     log(
-      `ROW ${JSON.stringify({ configuration: configuration.name, kind, context, rate: +rate.toFixed(1), low: +low.toFixed(1), high: +high.toFixed(1), n: row.rates.length })}`,
+      `ROW ${JSON.stringify({ configuration: configuration.name, kind, context, rate: +rate.toFixed(1), low: +low.toFixed(1), high: +high.toFixed(1), n: row.rates.length, encodeUs })}`,
     );
   };
   for (const context of contexts) {

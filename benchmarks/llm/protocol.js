@@ -5,7 +5,7 @@
 //                                   onToken(id); ids that the cache shares with the last call's prompt are not run again,
 //                                   where the runtime can do that
 //   vocabulary                      ids are below it
-//   describe(), dispose(), and optionally memory(), profile(context)
+//   describe(), dispose(), and optionally memory(), profile(context), encoded()
 
 /** Tokens that are decoded before the clock starts: by then as many steps are in flight as ever will be. */
 const LEAD = 8;
@@ -70,18 +70,29 @@ export async function measureDecode(session, context, options) {
   const prompt = promptOf(context, options.vocabulary);
   let ids;
   let gaps;
+  const encodings = [];
   const rates = await repeat(async () => {
     const times = [];
     ids = [];
+    session.encoded?.();
     await session.generate(prompt, options.tokens + LEAD, (token) => {
       times.push(performance.now());
       ids.push(token);
     });
     const from = Math.min(LEAD, times.length - 2);
     gaps = times.slice(from + 1).map((time, i) => time - times[from + i]);
+    const encoded = session.encoded?.();
+    if (encoded) encodings.push((1000 * encoded.ms) / encoded.submits);
     return (1000 * (times.length - 1 - from)) / (times.at(-1) - times[from]);
   }, options);
-  return { kind: 'decode', context, ids, slowestGapMs: Math.max(...gaps), ...summary(rates) };
+  return {
+    kind: 'decode',
+    context,
+    ids,
+    slowestGapMs: Math.max(...gaps),
+    ...(encodings.length > 0 && { encodeUs: median(encodings) }),
+    ...summary(rates),
+  };
 }
 
 /**

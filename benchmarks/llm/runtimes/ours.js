@@ -1,9 +1,36 @@
 import { ExecuTorchRuntime } from '/web/index.js';
 import { promptOf } from '../protocol.js';
 
-export async function load({ model, device, precision, tier, defaultLimits, activations, threads, tune }) {
+/**
+ * Measures what commands cost this thread: from the making of an encoder to the end of its submission, Wasm and JavaScript
+ * together. Returns a function that gives the number of submissions since its last call and their milliseconds.
+ */
+function watchEncoding() {
+  let began;
+  let seen = { submits: 0, ms: 0 };
+  const { createCommandEncoder } = GPUDevice.prototype;
+  GPUDevice.prototype.createCommandEncoder = function (...args) {
+    began = performance.now();
+    return createCommandEncoder.apply(this, args);
+  };
+  const { submit } = GPUQueue.prototype;
+  GPUQueue.prototype.submit = function (commands) {
+    submit.call(this, commands);
+    if (commands.length === 0) return; // those that only poll
+    seen = { submits: seen.submits + 1, ms: seen.ms + performance.now() - began };
+  };
+  return () => {
+    const result = seen;
+    seen = { submits: 0, ms: 0 };
+    return result;
+  };
+}
+
+export async function load({ model, device, precision, tier, defaultLimits, activations, threads, tune, worker }) {
+  const encoded = worker === false ? watchEncoding() : undefined;
   const session = await ExecuTorchRuntime.loadModel({
     cache: 'none',
+    worker,
     modelUrl: model,
     device,
     precision,
@@ -39,6 +66,7 @@ export async function load({ model, device, precision, tier, defaultLimits, acti
       const decode = await session.profile();
       return { prefill, decode };
     },
+    encoded,
     dispose: () => session.dispose(),
   };
 }
