@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,11 +93,22 @@ def greedy(decoder: Decoder, prompt: Sequence[int], count: int, eos: Sequence[in
     return Generated(ids, margins)
 
 
-def check_greedy(decoder: Decoder, prompt: Sequence[int], produced: Sequence[int], tolerance: float = 4e-3) -> None:
-    """Raises AssertionError where `produced` leaves eager's greedy path.
+def check_greedy(
+    decoder: Decoder,
+    prompt: Sequence[int],
+    produced: Sequence[int],
+    count: int,
+    eos: Collection[int] = (),
+    tolerance: float = 4e-3,
+) -> None:
+    """Raises AssertionError where `produced` leaves eager's greedy path, or ends elsewhere than after `count` ids or
+    with the first id of `eos`.
 
     Where eager's two best logits are closer than `tolerance` either may follow; eager goes on from what was produced.
     """
+    end = next((i + 1 for i, token in enumerate(produced) if token in eos), count)
+    if len(produced) != min(end, count):
+        raise AssertionError(f"{len(produced)} ids instead of {min(end, count)}: {list(produced)}")
     decoder.reset()
     logits, start = feed(decoder, prompt), len(prompt)
     for i, token in enumerate(produced):

@@ -19,18 +19,22 @@ def read_text(path: Path) -> str:
         raise FileError(f"cannot read {path}: {error.strerror}") from error
 
 
+def foreign_kind(start: str) -> str | None:
+    """What a file with this start is where a model's file should be, if it is one of the usual mistakes."""
+    if start.lstrip().startswith("<"):
+        return "an HTML page"
+    if start.startswith("version https://git-lfs"):
+        return "a Git-LFS pointer: the file itself has not been fetched"
+    return None
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """The object that a JSON file holds. Raises NotAProgramError, which says what the file is instead, FileError."""
     text = read_text(path)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        what = f"no JSON: {error}"
-        if text.lstrip().startswith("<"):
-            what = "an HTML page"
-        elif text.startswith("version https://git-lfs"):
-            what = "a Git-LFS pointer: the file itself has not been fetched"
-        raise NotAProgramError(f"{path} is {what}") from None
+        raise NotAProgramError(f"{path} is {foreign_kind(text) or f'no JSON: {error}'}") from None
     if not isinstance(value, dict):
         raise NotAProgramError(f"{path} holds no JSON object")
     return value

@@ -306,7 +306,7 @@ Status GpuDelegate::checkInputs(std::span<const DelegateArg> inputs) const {
                            sizesToString(expected).c_str()));
     }
   }
-  return {};
+  return indices_.check(inputs, values_);
 }
 
 Status GpuDelegate::uploadInputs(std::span<const DelegateArg> inputs) {

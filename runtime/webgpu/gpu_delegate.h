@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/executor/delegate.h"
+#include "runtime/executor/index_guard.h"
 #include "runtime/webgpu/commands.h"
 #include "runtime/webgpu/gpu_plan.h"
 #include "runtime/webgpu/gpu_store.h"
@@ -84,7 +85,8 @@ class GpuDelegate final : public Delegate {
         shared_(std::move(shared)),
         plan_(shared_->plan),
         states_(std::move(states)),
-        guard_(plan_.graph) {}
+        guard_(plan_.graph),
+        indices_(plan_.graph) {}
   Result<GpuSlice> sliceOf(ValueId value) const;
   uint64_t uploadBytes() const;
   Status makeSharedBuffers(const NamedDataMap& data);
@@ -120,7 +122,8 @@ class GpuDelegate final : public Delegate {
   std::shared_ptr<Shared> shared_;
   const GpuPlan& plan_;
   std::shared_ptr<GpuStates> states_;
-  const RingMark guard_;         // how this graph's calls are checked
+  const RingMark guard_;  // how this graph's calls are checked
+  const IndexGuard indices_;
   bool has_new_states_ = false;  // made for this delegate: finishLoading() gives them their values
   GpuBuffer upload_, step_, staging_, query_buffer_, query_staging_;
   ShadowBuffer shadow_;  // of upload_: the small inputs, then 256 bytes of parameters a dispatch

@@ -15,7 +15,7 @@ export function accuracyTests({ test, produced, llm, evaluation }) {
       assert(ids.length === 256 && long.ids.length === 256, `${ids.length} ids, eager's ${long.ids.length}`);
       const first = ids.findIndex((id, i) => id !== long.ids[i]);
       if (first < 0) return;
-      produced[`${label}: ${long.text}`] = { prompt_ids: long.promptIds, ids };
+      produced[`${label}: ${long.text}`] = { prompt_ids: long.promptIds, ids, count: 256 };
       return `another at ${first}`;
     });
   }

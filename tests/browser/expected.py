@@ -97,11 +97,11 @@ def make(folder: Path) -> None:
 
 def check(folder: Path) -> None:
     """Ids that differ from eager's are right where eager's two best logits are nearly equal."""
-    decoder, _ = decoder_and_tokenizer()
+    decoder, tokenizer = decoder_and_tokenizer()
     verdicts: dict[str, str | None] = {}
     for name, item in json.loads((folder / "produced.json").read_text()).items():
         try:
-            evaluation.check_greedy(decoder, item["prompt_ids"], item["ids"])
+            evaluation.check_greedy(decoder, item["prompt_ids"], item["ids"], item["count"], [tokenizer.eos_token_id])
             verdicts[name] = None
         except AssertionError as error:
             verdicts[name] = str(error)

@@ -88,7 +88,11 @@ async function generates(s, label, expected, loadOptions, check = () => {}, prom
       if (JSON.stringify(result.tokenIds) === JSON.stringify(item.ids)) {
         assert(result.text === item.answer, `text "${result.text}", eager's tokenizer says "${item.answer}"`);
       } else {
-        produced[`${label}: ${item.text}`] = { prompt_ids: item.promptIds, ids: result.tokenIds };
+        produced[`${label}: ${item.text}`] = {
+          prompt_ids: item.promptIds,
+          ids: result.tokenIds,
+          count: expected.tokens,
+        };
       }
     }
     return `loaded in ${(loaded.info.loadMs / 1000).toFixed(1)} s, ${speeds.map((x) => x.toFixed(1)).join(', ')} tokens/s`;
@@ -170,6 +174,10 @@ async function conversations(s, label, expected) {
   await test(`${label}: options and prompts out of range name themselves`, async () => {
     const bad = await s.call('generate', { key: 'llm', prompt: 'a', options: { topP: 3 } });
     assert(bad.error?.class === 'InvalidArgumentError' && /topP/.test(bad.error.message), JSON.stringify(bad));
+    const nobody = await s.call('generate', { key: 'llm', prompt: [{ role: 'user', content: 'a' }, { content: 'b' }] });
+    assert(nobody.error?.class === 'InvalidArgumentError' && /messages\[1\]/.test(nobody.error.message), 'no role');
+    const none = await s.call('generate', { key: 'llm', prompt: 'a', options: 5 });
+    assert(none.error?.class === 'InvalidArgumentError', JSON.stringify(none));
     const long = await s.call('generate', { key: 'llm', prompt: { tokenIds: Array(5000).fill(1) } });
     assert(long.error?.class === 'LimitExceededError', JSON.stringify(long));
   });

@@ -368,8 +368,6 @@ std::string tryProgram(const Bytes& bytes, uint64_t declared, bool stream, Outco
     if (session.ok()) {
       (void)(*session)->inspectJson();
       if (std::string failure = runMethods(**session, outcome); !failure.empty()) return failure;
-      const MemoryReport m = (*session)->memory();  // outputs without a place, too
-      declared = std::max(declared, m.weights + m.state + m.arena + m.other);
     }
   }
   if (peakBytes() <= std::min(declared, kCap) + kSlack) return {};

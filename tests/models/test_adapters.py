@@ -177,7 +177,7 @@ def test_sequences_and_drafts(small, tmp_path, device):
             expected.append([model.generate(prompt, **options).ids for prompt in prompts])
             with lora.on(decoder, scale):
                 for prompt, ids in zip(prompts, expected[-1], strict=True):
-                    evaluation.check_greedy(decoder, prompt, ids)
+                    evaluation.check_greedy(decoder, prompt, ids, options["max_tokens"])
         assert expected[0] != expected[1]
         places = [model, model.new_sequence()]
         for scale, alone in zip((1.0, 0.0), expected, strict=True):
@@ -346,7 +346,7 @@ def test_smollm2_greedy_tokens(models, smollm2, smollm2_lora, device):
         ids = model.generate(messages, max_tokens=8).ids
         stats = model.last_stats
         with lora.on(smollm2[1]):
-            evaluation.check_greedy(smollm2[1], prompt, ids)
+            evaluation.check_greedy(smollm2[1], prompt, ids, 8, eos=[2])
         model.set_adapter_scale("random", 0)
         plain = model.generate(messages, max_tokens=8)
         assert plain.reused_tokens == 0

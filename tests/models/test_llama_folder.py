@@ -112,6 +112,23 @@ def test_missing_weights_are_named(llama_folder, tmp_path):
         build(broken(llama_folder, tmp_path, change))
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "a Git-LFS pointer"),
+        (b"<!doctype html><html>", "an HTML page"),
+        (None, "no whole safetensors file"),
+    ],
+)
+def test_weights_that_are_none(llama_folder, tmp_path, content, message):
+    def change(folder):
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-100] if content is None else content)
+
+    with pytest.raises(RecipeError, match=f"model.safetensors is {message}"):
+        build(broken(llama_folder, tmp_path, change))
+
+
 def test_missing_tokenizer_is_named(llama_folder, tmp_path):
     with pytest.raises(RecipeError, match=r"lacks tokenizer\.json"):
         build(broken(llama_folder, tmp_path, lambda folder: (folder / "tokenizer.json").unlink()))

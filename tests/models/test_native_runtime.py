@@ -83,8 +83,8 @@ def test_greedy_tokens(models, device, smollm2, eager_answer):
             result = model.generate(messages, max_tokens=sizes["tokens"])
             prompt = model.text_model.encode(messages)
             if result.ids != eager_answer(prompt)[: sizes["tokens"]]:  # right where two logits are nearly equal
-                evaluation.check_greedy(smollm2[1], prompt, result.ids)
-            assert len(result.ids) == sizes["tokens"] or result.finish_reason == "stop"
+                evaluation.check_greedy(smollm2[1], prompt, result.ids, sizes["tokens"], eos=[2])
+            assert (result.finish_reason == "stop") == (result.ids[-1] == 2)
             if question == evaluation.QUESTIONS[0]:
                 assert (result.text, result.finish_reason) == ("The capital of France is Paris.", "stop")
         stats = model.last_stats
@@ -116,7 +116,7 @@ def test_256_greedy_tokens(models, device, smollm2, long_answer):
         ids = model.generate(messages, max_tokens=256).ids
     assert len(ids) == 256, "the answer is too short to tell"
     if ids != long_answer(prompt):
-        evaluation.check_greedy(smollm2[1], prompt, ids)
+        evaluation.check_greedy(smollm2[1], prompt, ids, 256)
 
 
 @pytest.mark.full
@@ -131,7 +131,7 @@ def test_greedy_tokens_with_small_bindings(models, smollm2, eager_answer):
             dispatches.append(model.last_stats["dispatches"])
     assert dispatches[1] > dispatches[0]
     if ids != eager_answer(prompt)[:32]:
-        evaluation.check_greedy(smollm2[1], prompt, ids)
+        evaluation.check_greedy(smollm2[1], prompt, ids, 32, eos=[2])
 
 
 def test_prompt_is_what_transformers_makes(models, tokenizer):

@@ -87,13 +87,19 @@ def test_known_answers(smollm2, tokenizer, question):
 def test_known_answer_as_shipped(smollm2, eager_answer):
     answer = eager_answer(FRANCE)
     assert answer == ANSWERS["What is the capital of France?"]
-    evaluation.check_greedy(smollm2[1], FRANCE, answer[:3])
+    evaluation.check_greedy(smollm2[1], FRANCE, answer, 32, eos=[2])
 
 
 def test_check_greedy_notices_a_wrong_token(smollm2, tokenizer):
     wrong = [504, 3575, 282, 4650]
     with pytest.raises(AssertionError, match="token 3 is 4650, eager says 4649"):
-        evaluation.check_greedy(smollm2[1], FRANCE, wrong)
+        evaluation.check_greedy(smollm2[1], FRANCE, wrong, 4)
+
+
+@pytest.mark.parametrize("length", [0, 3])
+def test_check_greedy_notices_what_is_cut_off(smollm2, eager_answer, length):
+    with pytest.raises(AssertionError, match=f"{length} ids instead of 4"):
+        evaluation.check_greedy(smollm2[1], FRANCE, eager_answer(FRANCE)[:length], 4, eos=[2])
 
 
 def test_matrices_are_taken_over_exactly():

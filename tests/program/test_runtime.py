@@ -10,8 +10,9 @@ import threading
 import numpy as np
 import pytest
 import torch
-from executorch_webgpu import errors, inspect
+from executorch_webgpu import WebGPUPartitioner, errors, inspect
 from executorch_webgpu.runtime import inspect_program, load
+from export.make_fixtures import lower
 
 # decoder2 is quantised: its reference is eager on the dequantised weights
 TOLERANCE = {"mlp": 1e-5, "conv": 1e-5, "mixed": 1e-5, "portable": 1e-5, "decoder2": 1e-3}
@@ -31,6 +32,52 @@ def test_equals_eager(fixture_of, name, device):
         for output, reference in zip(outputs, expected, strict=True):
             assert np.isfinite(output).all()
             np.testing.assert_allclose(output, reference, rtol=0, atol=TOLERANCE[name])
+
+
+@pytest.mark.parametrize("start", [-1, 63, 64])
+@pytest.mark.parametrize("device", DEVICES)
+def test_positions_beyond_the_cache_are_refused(fixture_of, device, start):
+    """Two tokens at a position of decoder2's caches where they have no room: refused before anything is written."""
+    fixture = fixture_of("decoder2")
+    session = load(fixture.path, device, activations="exact")
+    inputs, expected = fixture.calls[0]
+    with pytest.raises(errors.InvalidArgumentError, match="fit into a cache of 64"):
+        session.forward(inputs[0][:, :2], np.array([start], np.int64))
+    np.testing.assert_allclose(session.forward(*inputs)[0], expected[0], rtol=0, atol=TOLERANCE["decoder2"])
+
+
+class Rows(torch.nn.Module):
+    """Rows of tables, by every operator that takes indices."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(10, 4)
+        self.register_buffer("rows", torch.randn(7, 4))
+
+    def forward(self, ids, select, index):
+        return self.table(ids), torch.index_select(self.rows, 0, select), self.rows[index]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    model = Rows().eval()
+    path = tmp_path_factory.mktemp("rows") / "model.pte"
+    path.write_bytes(lower(model, tuple(torch.zeros(3, 2, dtype=torch.int64)), None, WebGPUPartitioner()).buffer)
+    return path, model
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_indices_out_of_range_are_refused(rows, device):
+    path, model = rows
+    session = load(path, device)
+    good = [torch.tensor(v) for v in ([9, 0], [6, 0], [-7, 6])]
+    for k, bad in ((0, 10), (0, -1), (1, 7), (1, -1), (2, 7), (2, -8)):
+        call = [v.clone() for v in good]
+        call[k][1] = bad
+        with pytest.raises(errors.InvalidArgumentError, match=f"index {bad} is out of range"):
+            session.forward(*call)
+    for found, expected in zip(session.forward(*good), model(*good), strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 def test_reset_forgets(fixture_of):
@@ -56,7 +103,6 @@ class Counter(torch.nn.Module):
 
 def _export(module, inputs, partition=False, **kwargs):
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
-    from executorch_webgpu import WebGPUPartitioner
 
     program = torch.export.export(module.eval(), inputs, **kwargs)
     lowered = to_edge_transform_and_lower(

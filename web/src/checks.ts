@@ -9,6 +9,12 @@ export function checkOneOf(name: string, value: unknown, names: readonly string[
   throw makeError('invalid_argument', `${name}: ${shown(value)} is none of ${names.join(', ')}`);
 }
 
+/** @throws InvalidArgumentError for what holds no options: null, a number … */
+export function checkOptionsObject(call: string, value: unknown): void {
+  if (typeof value === 'object' && value !== null) return;
+  throw makeError('invalid_argument', `${call} takes options, not ${shown(value)}`);
+}
+
 /** @throws InvalidArgumentError unless `value` is undefined or a function. */
 export function checkFunction(name: string, value: unknown): void {
   if (value === undefined || typeof value === 'function') return;

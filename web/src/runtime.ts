@@ -2,7 +2,7 @@
 import { canUseThreads, capabilities, defaultThreads, wasmTier } from './capabilities.js';
 import { cache } from './cache.js';
 import { Channel, type Port } from './channel.js';
-import { checkFunction, checkOneOf, checkSignal, checkUrl } from './checks.js';
+import { checkFunction, checkOneOf, checkOptionsObject, checkSignal, checkUrl } from './checks.js';
 import { cancelled, DeviceLostError, makeError, NoAdapterError, throwIfAborted } from './errors.js';
 import type { FromWorker, LoadRequest } from './protocol.js';
 import { Session } from './session.js';
@@ -89,9 +89,7 @@ function deviceOf(options: LoadOptions): Pick<LoadRequest, 'device' | 'gpuDevice
 
 /** @throws InvalidArgumentError that names the option. */
 function checkOptions(options: LoadOptions): void {
-  if (typeof options !== 'object' || options === null) {
-    throw makeError('invalid_argument', `loadModel takes options, not ${String(options)}`);
-  }
+  checkOptionsObject('loadModel', options);
   checkOneOf('precision', options.precision, ['auto', 'f32', 'f16']);
   checkOneOf('activations', options.activations, ['auto', 'exact']);
   checkOneOf('cache', options.cache, ['auto', 'none']);
@@ -126,6 +124,9 @@ async function loadRequest(options: LoadOptions): Promise<LoadRequest> {
   if (!tier) throw makeError('internal', 'this browser has no WebAssembly SIMD');
   const model = options.model ?? options.modelUrl;
   if (model === undefined) throw makeError('invalid_argument', 'modelUrl: which model?');
+  if (options.model !== undefined && options.modelUrl !== undefined) {
+    throw makeError('invalid_argument', 'model and modelUrl: which of them?');
+  }
   const device = deviceOf(options);
   const { threads, singleThread } = threadCount(options);
   const threaded = threads > 1;

@@ -1,6 +1,6 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import type { Channel } from './channel.js';
-import { checkFunction, checkSignal } from './checks.js';
+import { checkFunction, checkOptionsObject, checkSignal } from './checks.js';
 import { makeError } from './errors.js';
 import { Generation } from './generation.js';
 import type { PlainGenerateOptions } from './protocol.js';
@@ -19,6 +19,7 @@ export abstract class Conversation {
    * What the prompt shares with the conversation so far is not computed again.
    */
   generate(prompt: Prompt, options: GenerateOptions = {}): Generation {
+    checkOptionsObject('generate', options);
     const { signal, onToken, ...rest } = options;
     checkFunction('onToken', onToken);
     checkSignal(signal);

@@ -58,14 +58,14 @@ const isNamed = (value: object, name: string) => Object.prototype.toString.call(
 export async function sourceOf(model: ModelSource, crossing: boolean): Promise<SourceRef> {
   if (typeof model === 'string' || model instanceof URL) return { kind: 'url', url: modelUrlOf(model) };
   if (model instanceof Blob) {
-    return { kind: 'files', files: [{ path: model instanceof File ? model.name : '', blob: model }] };
+    return { kind: 'files', files: [{ path: model instanceof File ? model.name : 'the Blob', blob: model }] };
   }
   if (typeof model === 'object' && model !== null) {
     if (isNamed(model, 'ReadableStream')) {
       const stream = model as ReadableStream<Uint8Array>;
       if (!crossing || canSendStreams()) return { kind: 'stream', stream };
       const blob = await new Response(stream as ReadableStream<Uint8Array<ArrayBuffer>>).blob();
-      return { kind: 'files', files: [{ path: '', blob }] };
+      return { kind: 'files', files: [{ path: 'the stream', blob }] };
     }
     if (isNamed(model, 'FileSystemFileHandle')) {
       const file = await (model as FileSystemFileHandle).getFile();

@@ -40,13 +40,17 @@ export const DTYPES: Record<DType, TypeInfo> = {
 /**
  * A tensor from numbers: `tensor('i64', [1, 3], [1, 2, 3])`. Numbers become halves for `f16` and `bf16`; a typed array is
  * taken as it is, without a copy.
- * @throws RangeError where the shape does not take that many numbers; InvalidArgumentError for an unknown dtype.
+ * @throws InvalidArgumentError for an unknown dtype, and where the shape does not take that many numbers.
  */
 export function tensor(dtype: DType, shape: number[], data: TensorData | readonly number[]): Tensor {
   if (!(dtype in DTYPES)) throw makeError('invalid_argument', `unknown dtype '${String(dtype)}'`);
   const count = shape.reduce((a, b) => a * b, 1);
+  const message = `a tensor [${shape.join(', ')}] `;
+  if (!shape.every((size) => Number.isInteger(size) && size >= 0)) {
+    throw makeError('invalid_argument', `${message}cannot be: sizes are whole numbers from 0`);
+  }
   if (data.length !== count) {
-    throw new RangeError(`a tensor [${shape.join(', ')}] has ${count} elements, not ${data.length}`);
+    throw makeError('invalid_argument', `${message}has ${count} elements, not ${data.length}`);
   }
   if (ArrayBuffer.isView(data)) return { dtype, shape, data };
   if (dtype === 'i64') return { dtype, shape, data: BigInt64Array.from(data, (x) => BigInt(x)) };

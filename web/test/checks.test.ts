@@ -10,6 +10,7 @@ describe('what callers pass', () => {
     [{}, /which model/],
     [{ modelUrl: 'http://[' }, /modelUrl: 'http:\/\/\[' is no URL/],
     [{ model: 'http://[' }, /is no URL/],
+    [{ modelUrl, model: modelUrl }, /model and modelUrl: which of them/],
     [{ modelUrl, device: 'cuda' }, /device: 'cuda' is none of auto, webgpu, wasm/],
     [{ modelUrl, precision: 'bf16' }, /precision: 'bf16' is none of/],
     [{ modelUrl, activations: 'int4' }, /activations/],

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { InvalidArgumentError } from '../src/errors.js';
 import { DTYPES, tensor, type DType, type Value } from '../src/tensor.js';
 import { decodeValues, encodeValues } from '../src/worker/values.js';
 
@@ -35,6 +36,7 @@ describe('values', () => {
     for (const bad of ['text', 0.5, null, { dtype: 'q4', shape: [], data: new Uint8Array() }]) {
       expect(() => encodeValues([bad as Value])).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
     }
-    expect(() => tensor('f32', [2, 2], [1])).toThrow(RangeError);
+    expect(() => tensor('f32', [2, 2], [1])).toThrow(InvalidArgumentError);
+    expect(() => tensor('f32', [-1, -4], [1, 2, 3, 4])).toThrow(InvalidArgumentError);
   });
 });

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from executorch_webgpu.json_files import foreign_kind
 from executorch_webgpu.recipes.base import BuiltModel, Card, ExportOptions, RecipeError, read_json
 from executorch_webgpu.recipes.decoder import DecoderConfig, RopeScaling, weight_shapes
 from executorch_webgpu.recipes.text_generation import Scheme, Tokens, text_model, tokenizer_files
@@ -196,7 +197,7 @@ def checkpoint(folder: Path) -> Iterator[tuple[str, Tensor]]:
 
     With an index, the files that it names and no others: folders hold other formats' copies, too.
     """
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     index = folder / "model.safetensors.index.json"
     if index.is_file():
@@ -212,9 +213,14 @@ def checkpoint(folder: Path) -> Iterator[tuple[str, Tensor]]:
     if not paths:
         raise RecipeError(f"{folder} holds no *.safetensors")
     for path in paths:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():
-                yield name.removeprefix("model."), file.get_tensor(name)
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():
+                    yield name.removeprefix("model."), file.get_tensor(name)
+        except SafetensorError as error:
+            with path.open("rb") as file:
+                start = file.read(64).decode("latin-1")
+            raise RecipeError(f"{path} is {foreign_kind(start) or f'no whole safetensors file: {error}'}") from error
 
 
 def read_weights(folder: Path, family: Family, config: DecoderConfig, scheme: Scheme) -> dict:

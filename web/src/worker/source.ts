@@ -129,6 +129,9 @@ export class StreamSource {
       const of = this.total ? ` of ${this.total}` : '';
       throw makeError('io_error', `${this.name} ends after ${this.position}${of} bytes; byte ${needed} is needed`);
     }
+    if (!((result.value as unknown) instanceof Uint8Array)) {
+      throw makeError('invalid_argument', `${this.name} gives a ${typeof result.value}, not a Uint8Array`);
+    }
     this.rest = result.value;
     this.onPosition(this.position + this.rest.length, this.total);
   }

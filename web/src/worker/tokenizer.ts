@@ -67,6 +67,8 @@ export class TextModel {
   private render(messages: ChatMessage[], variables: TemplateVariables): string {
     if (!this.template)
       throw makeError('invalid_argument', 'this model has no chat template: pass text instead of messages');
+    const wrong = messages.findIndex((m) => typeof (m as Partial<ChatMessage> | null | undefined)?.role !== 'string');
+    if (wrong >= 0) throw makeError('invalid_argument', `messages[${wrong}] has no role`);
     try {
       return this.template.render({
         ...variables.templateOptions,
