@@ -153,6 +153,13 @@ def bits(text: str) -> int:
     return names[text]
 
 
+def positions(text: str) -> int:
+    """A length of caches, prompts and calls: 4 or more."""
+    if not text.isdecimal() or int(text) < 4:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of positions: 4 or more")
+    return int(text)
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="executorch-webgpu", description=__doc__)
     commands = top.add_subparsers(dest="command", required=True)
@@ -177,7 +184,9 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--head", type=bits, metavar="int4|int8|none", help="of the head, and of an embedding that is tied to it"
     )
-    one.add_argument("--context", "--max-len", dest="max_len", type=int, metavar="N", help="positions in the cache")
+    one.add_argument(
+        "--context", "--max-len", dest="max_len", type=positions, metavar="N", help="positions in the cache"
+    )
     one.add_argument(
         "--max-call", type=int, metavar="N", help="the most tokens that one call may bring: bounds its memory"
     )

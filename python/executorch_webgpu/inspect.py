@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from executorch_webgpu.errors import ExecuTorchWebGPUError
+from executorch_webgpu.variants import variant_files
 
 
 def _bytes(count: int) -> str:
@@ -185,7 +186,7 @@ def render(report: dict[str, Any], graph: bool = False) -> str:
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="executorch-webgpu inspect", description=__doc__)
-    parser.add_argument("program", type=Path, help="a .pte file")
+    parser.add_argument("program", type=Path, help="a .pte file, or a model folder")
     parser.add_argument("--data", type=Path, action="append", default=[], metavar="PTD", help="a .ptd file; repeatable")
     parser.add_argument("--json", action="store_true", help="the whole report as JSON")
     parser.add_argument("--graph", action="store_true", help="also the delegates' graphs as text")
@@ -193,7 +194,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         from executorch_webgpu.runtime import inspect_program
 
-        report = inspect_program(arguments.program, arguments.data)
+        program, data = arguments.program, arguments.data
+        if program.is_dir():
+            program, data = variant_files(program)
+        report = inspect_program(program, data or arguments.data)
     except ExecuTorchWebGPUError as error:
         print(f"executorch-webgpu: {error}", file=sys.stderr)
         return 1

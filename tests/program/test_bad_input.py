@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -185,3 +187,23 @@ def test_a_template_that_fails(copy, expression):
     with TextGenerator(copy, "cpu") as model:
         with pytest.raises(errors.InvalidArgumentError, match=r"the chat template (failed on|refused) the messages"):
             model.generate([{"role": "user", "content": "w1"}])
+
+
+def test_inspect_takes_a_folder(folder, capsys):
+    assert cli.main(["inspect", str(folder), "--json"]) == 0
+    of_folder = json.loads(capsys.readouterr().out)
+    assert cli.main(["inspect", str(folder / "model.pte"), "--json"]) == 0
+    assert of_folder == json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("positions", ["0", "-5", "many", "3"])
+def test_contexts_that_are_none(positions, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["export", "smollm2-135m-instruct", "--out", str(tmp_path / "out"), f"--context={positions}"])
+    assert f"--context/--max-len: '{positions}' is no number of positions: 4 or more" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_module_is_the_command():
+    command = [sys.executable, "-m", "executorch_webgpu", "export", "--help"]
+    assert "executorch-webgpu export" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
