@@ -75,7 +75,7 @@ TEST(CpuLinear, Int16ValuesInPlanesAndPermuted) {
     if (s.bits != 4) continue;
     QuantisedWeight w = quantisedWeight(N, K, s.bits, s.group, s.symmetric, 21);
     const cpu::R4Weight r4{w.view.as<uint8_t>(), w.view.quant_constants, N, K, s.bits, s.group, s.symmetric};
-    for (int64_t M : {1, 3, 4, 6}) {
+    for (int64_t M : {1, 3, 4, 5, 6, 681}) {  // 680 are a piece
       HostTensor x = randomTensor({M, K}, uint32_t(M));
       auto* values = reinterpret_cast<float*>(x.bytes.data());
       values[0] = 9, values[K - 1] = -9;  // the first row has both ends of the range

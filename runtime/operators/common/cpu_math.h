@@ -22,6 +22,33 @@ inline bool parseAct(std::string_view name, Act& act) {
 ETWGPU_INLINE VF expV(VF x) {  // Highway's is 0 for NaN
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(DF(), hn::Min(x, splat(89.f))));
 }
+/// exp for x up to 88.7, with its constants in registers; below -87.7 it is 0, above 88.4 infinite. NaN stays. Relative
+/// error 8.2e-8:
+/// e^x = 2^n · e^r, |r| ≤ ln(2) / 2, the polynomial and the two parts of ln(2) are those of Cephes' expf.
+class BoundedExp {
+ public:
+  ETWGPU_INLINE VF operator()(VF x) const {
+    x = hn::Max(least_, x);  // in this order NaN stays
+    const VF shifted = madd(x, log2e_, shift_), n = hn::Sub(shifted, shift_);
+    const VF r = madd(n, minus_ln2_low_, madd(n, minus_ln2_high_, x));
+    VF p = p_[0];
+    ETWGPU_UNROLL
+    for (int i = 1; i < 6; ++i) p = madd(p, r, p_[i]);
+    p = hn::Add(madd(p, hn::Mul(r, r), r), one_);
+    const auto power = hn::Add(hn::ShiftLeft<23>(hn::BitCast(DI32(), shifted)), hn::BitCast(DI32(), one_));
+    return hn::Mul(p, hn::BitCast(DF(), power));
+  }
+  /// x · sigmoid(x); -inf gives NaN, as PyTorch's does.
+  ETWGPU_INLINE VF silu(VF x) const { return hn::Div(x, hn::Add(one_, (*this)(hn::Min(most_, hn::Neg(x))))); }
+
+ private:
+  const VF least_ = kept(DF(), -88.02f), most_ = kept(DF(), 88.7f), log2e_ = kept(DF(), 1.44269504088896341f),
+           shift_ = kept(DF(), 0x1.8p23f), minus_ln2_high_ = kept(DF(), -0.693359375f),
+           minus_ln2_low_ = kept(DF(), 2.12194440e-4f), one_ = kept(DF(), 1.f);
+  const VF p_[6] = {kept(DF(), 1.9875691500e-4f), kept(DF(), 1.3981999507e-3f), kept(DF(), 8.3334519073e-3f),
+                    kept(DF(), 4.1665795894e-2f), kept(DF(), 1.6666665459e-1f), kept(DF(), 5.0000001201e-1f)};
+};
+
 ETWGPU_INLINE VF sigmoidV(VF x) { return hn::Div(splat(1.f), hn::Add(splat(1.f), expV(hn::Neg(x)))); }
 /// -inf · 0 would be NaN; the limit is 0, but PyTorch gives NaN too.
 ETWGPU_INLINE VF siluV(VF x) { return hn::Div(x, hn::Add(splat(1.f), expV(hn::Neg(x)))); }

@@ -15,13 +15,14 @@ struct Epilogue {
 };
 ETWGPU_KERNEL void finishRow(const float* z, const float* up, const Epilogue& e, float* out, int64_t n) {
   const DF d;
+  const BoundedExp exp;
   for (int64_t i = 0; i < n; i += kLanes) {
     const size_t left = size_t(std::min<int64_t>(kLanes, n - i));
     const bool whole = left == size_t(kLanes);
     const auto load = [&](const float* p) { return whole ? hn::LoadU(d, p + i) : hn::LoadN(d, p + i, left); };
     VF v = load(z);
     if (e.bias) v = hn::Add(v, load(e.bias));
-    v = actV(e.act, v);
+    v = e.act == Act::silu ? exp.silu(v) : actV(e.act, v);
     if (up) v = hn::Mul(v, e.up_bias ? hn::Add(load(up), load(e.up_bias)) : load(up));
     if (e.residual) v = hn::Add(v, load(e.residual));
     if (whole) {

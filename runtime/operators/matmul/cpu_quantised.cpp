@@ -180,19 +180,25 @@ ETWGPU_KERNEL void multiplyW8(const R4Weight& w, const int16_t* x, const float* 
 // -------------------------------
 
 /// Constants of RB blocks as f32 [K / 32][RB][4 scales, 4 minima], once per block.
-template <int RB>
-ETWGPU_KERNEL void expandConstants(const R4Weight& w, int64_t block, float* out) {
-  const uint16_t* c = static_cast<const uint16_t*>(w.constants) + block * w.blockConstants();
-  const int64_t repeat = w.group / 32, step = w.symmetric ? 4 : 8;
+template <int RB, bool kAffine>
+ETWGPU_KERNEL void expandConstants(const uint16_t* c, int64_t next, int64_t ng, int64_t repeat, float* out) {
   const auto mask = kept(DI4(), kHalfMask);
-  for (int64_t g = 0; g < w.K / 32; ++g) {
-    for (int r = 0; r < RB; ++r, out += 8) {
-      const uint16_t* p = c + r * w.blockConstants() + g / repeat * step;
+  const auto minus_eight = kept(DF4(), -8.f);
+  for (int64_t left = repeat; ng > 0; --ng) {
+    const uint16_t* p = c;
+    for (int r = 0; r < RB; ++r, p += next, out += 8) {
       const V4 scale = halfBits4(p, mask);
       hn::StoreU(scale, DF4(), out);
-      hn::StoreU(w.symmetric ? hn::Mul(scale, hn::Set(DF4(), -8.f)) : halfBits4(p + 4, mask), DF4(), out + 4);
+      hn::StoreU(kAffine ? halfBits4(p + 4, mask) : hn::Mul(scale, minus_eight), DF4(), out + 4);
     }
+    if (--left == 0) left = repeat, c += kAffine ? 8 : 4;
   }
+}
+template <int RB>
+void expandConstants(const R4Weight& w, int64_t block, float* out) {
+  const int64_t next = w.blockConstants();
+  const uint16_t* c = static_cast<const uint16_t*>(w.constants) + block * next;
+  (w.symmetric ? expandConstants<RB, false> : expandConstants<RB, true>)(c, next, w.K / 32, w.group / 32, out);
 }
 
 template <int MT, int RB, bool kAcc16>
@@ -268,22 +274,22 @@ void gemmA8(const R4Weight& w, Rows8 x, int64_t M, float* y, int64_t ldy, int64_
 
 /// Rows of an a8i16 tile: measured, 8 in Wasm, 4 with AVX2 (81 against 70 GMAC/s).
 constexpr int kTileRows = HWY_ARCH_WASM ? 8 : 4;
-constexpr int kRB16 = 2;  // blocks of an a16 panel
+constexpr int kTileRows16 = 4, kRB16 = 2;  // of an a16 tile: rows, blocks
 
-/// Nibbles as i16, in the order in which the tile reads them.
-ETWGPU_KERNEL void unpackPanel(const R4Weight& w, int64_t block, int16_t* panel) {
+/// Nibbles of a panel's blocks as i16, in the order in which the tile reads them.
+ETWGPU_KERNEL void unpackPanel(const uint8_t* words, int64_t K, int16_t* panel) {
   const hn::FixedTag<uint16_t, 8> d;
   const auto mask = kept(d, 15);
-  for (int r = 0; r < kRB16; ++r) {
-    for (int64_t i = 0; i < w.K / 8; ++i) {
-      const auto v = hn::BitCast(d, hn::LoadU(hn::FixedTag<uint8_t, 16>(), w.words + (block + r) * w.K * 2 + 16 * i));
-      const auto at = [&](int64_t j) {
-        return reinterpret_cast<uint16_t*>(panel) + (j / kBlocks * kBlocks * kRB16 + r * kBlocks + j % kBlocks) * 8;
-      };
-      hn::StoreU(hn::And(v, mask), d, at(4 * i));
-      hn::StoreU(hn::And(hn::ShiftRight<4>(v), mask), d, at(4 * i + 1));
-      hn::StoreU(hn::And(hn::ShiftRight<8>(v), mask), d, at(4 * i + 2));
-      hn::StoreU(hn::ShiftRight<12>(v), d, at(4 * i + 3));
+  auto* out = reinterpret_cast<uint16_t*>(panel);
+  for (const uint8_t* end = words + K * 2; words < end; words += 16, out += 32 * kRB16) {
+    ETWGPU_UNROLL
+    for (int r = 0; r < kRB16; ++r) {
+      const auto v = hn::BitCast(d, hn::LoadU(hn::FixedTag<uint8_t, 16>(), words + r * K * 2));
+      const auto at = [&](int j) { return out + (j / kBlocks * kBlocks * kRB16 + r * kBlocks + j % kBlocks) * 8; };
+      hn::StoreU(hn::And(v, mask), d, at(0));
+      hn::StoreU(hn::And(hn::ShiftRight<4>(v), mask), d, at(1));
+      hn::StoreU(hn::And(hn::ShiftRight<8>(v), mask), d, at(2));
+      hn::StoreU(hn::ShiftRight<12>(v), d, at(3));
     }
   }
 }
@@ -327,18 +333,22 @@ ETWGPU_INLINE void tileA16(const int16_t* panel, const float* constants, Rows16 
   for (int r = 0; r < RB; ++r) hn::StoreU(output16(acc[m][r], x.s[m]), DF4(), y + m * ldy + 4 * r);
 }
 
-/// Nibbles as bytes, in the order in which the tile reads them.
-ETWGPU_KERNEL void unpackBytes(const R4Weight& w, int64_t block, uint8_t* panel) {
+/// Nibbles of a pair of blocks as bytes, in the order in which the tile reads them.
+ETWGPU_KERNEL void unpackBytes(const uint8_t* words, int64_t K, int16_t* out) {
+  auto* panel = reinterpret_cast<uint8_t*>(out);
   const VU8 mask = kept(DU8(), 15);
-  for (int64_t i = 0; i < w.K / 8; i += kBlocks)
-    for (int r = 0; r < kRB16; ++r, panel += 2 * kBytes) {
-      const Nibbles n = unpack(w.words + (block + r) * w.K * 2 + 16 * i, mask);
-      hn::StoreU(n.lo, DU8(), panel);
-      hn::StoreU(n.hi, DU8(), panel + kBytes);
-    }
+  const uint8_t* next = words + K * 2;
+  for (const uint8_t* end = next; words < end; words += kBytes, next += kBytes, panel += 4 * kBytes) {
+    const Nibbles n = unpack(words, mask), m = unpack(next, mask);
+    hn::StoreU(n.lo, DU8(), panel);
+    hn::StoreU(m.lo, DU8(), panel + kBytes);
+    hn::StoreU(n.hi, DU8(), panel + 2 * kBytes);
+    hn::StoreU(m.hi, DU8(), panel + 3 * kBytes);
+  }
 }
 
-/// Both planes into the same sums, the high one first.
+/// The sums of both planes side by side: MT = 2 of them, 8 chains of dots and their operands, are what V8's registers
+/// hold.
 template <int MT>
 ETWGPU_INLINE void tilePlanes(const uint8_t* panel, const float* constants, Rows16 x, float* y, int64_t K,
                               int64_t ldy) {
@@ -349,28 +359,24 @@ ETWGPU_INLINE void tilePlanes(const uint8_t* panel, const float* constants, Rows
   for (auto& a : acc) ETWGPU_UNROLL
   for (auto& v : a) v = hn::Zero(DF4());
   for (int64_t g = 0; g < ng; ++g) {
-    VI32 s[MT][RB];
+    VI32 high[MT][RB], low[MT][RB];
     ETWGPU_UNROLL
-    for (auto& a : s) ETWGPU_UNROLL
-    for (auto& v : a) v = hn::Zero(DI32());
+    for (int m = 0; m < MT; ++m) ETWGPU_UNROLL
+    for (int r = 0; r < RB; ++r) high[m][r] = low[m][r] = hn::Zero(DI32());
+    const int8_t* px = x.planes() + 64 * g;
+    const uint8_t* pw = panel + 128 * RB * g;
     ETWGPU_KEEP_LOOP
-    for (int plane = 0; plane < 64; plane += 32) {
+    for (int i = 0; i < 32; i += 4 * kBlocks, pw += RB * kBytes) {
+      VU8 wv[RB];
       ETWGPU_UNROLL
-      for (auto& a : s) ETWGPU_UNROLL
-      for (auto& v : a) v = hn::ShiftLeft<8>(v);
-      const int8_t* px = x.planes() + 64 * g + plane;
-      ETWGPU_KEEP_LOOP
-      for (int i = 0; i < 4; i += kBlocks) {
-        const uint8_t* pw = panel + (4 * g + i) * 32 * RB;
-        VU8 lo[RB], hi[RB];
+      for (int r = 0; r < RB; ++r) wv[r] = hn::LoadU(DU8(), pw + r * kBytes);
+      ETWGPU_UNROLL
+      for (int m = 0; m < MT; ++m) {
+        const VI8 h = loadX8At(px + 2 * m * K, i), l = loadX8At(px + 2 * m * K + 32, i);
         ETWGPU_UNROLL
-        for (int r = 0; r < RB; ++r)
-          lo[r] = hn::LoadU(DU8(), pw + 2 * r * kBytes), hi[r] = hn::LoadU(DU8(), pw + (2 * r + 1) * kBytes);
-        ETWGPU_UNROLL
-        for (int m = 0; m < MT; ++m) {
-          const XPair xv = loadX8(px + 2 * m * K + 8 * i);
-          ETWGPU_UNROLL
-          for (int r = 0; r < RB; ++r) s[m][r] = dot32(dot32(s[m][r], lo[r], xv.lo), hi[r], xv.hi);
+        for (int r = 0; r < RB; ++r) {
+          high[m][r] = dot32(high[m][r], wv[r], h);
+          low[m][r] = dot32(low[m][r], wv[r], l);
         }
       }
     }
@@ -379,9 +385,11 @@ ETWGPU_INLINE void tilePlanes(const uint8_t* panel, const float* constants, Rows
       const V4 scale = hn::LoadU(DF4(), constants + (g * RB + r) * 8),
                minimum = hn::LoadU(DF4(), constants + (g * RB + r) * 8 + 4);
       ETWGPU_UNROLL
-      for (int m = 0; m < MT; ++m)
-        acc[m][r] = madd(minimum, hn::Set(DF4(), x.sum[m * ng + g]),
-                         madd(hn::ConvertTo(DF4(), fold(s[m][r])), scale, acc[m][r]));
+      for (int m = 0; m < MT; ++m) {
+        const VI32 s = hn::Add(hn::ShiftLeft<8>(high[m][r]), low[m][r]);
+        acc[m][r] =
+            madd(minimum, hn::Set(DF4(), x.sum[m * ng + g]), madd(hn::ConvertTo(DF4(), fold(s)), scale, acc[m][r]));
+      }
     }
   }
   ETWGPU_UNROLL
@@ -389,22 +397,21 @@ ETWGPU_INLINE void tilePlanes(const uint8_t* panel, const float* constants, Rows
   for (int r = 0; r < RB; ++r) hn::StoreU(output16(acc[m][r], x.s[m]), DF4(), y + m * ldy + 4 * r);
 }
 
-/// All rows of x against the blocks of a panel of i16, or of bytes for activations in planes.
+/// All rows of x, kTileRows16 at least, against the blocks of a panel of i16, or of bytes for activations in planes.
+/// The last tile takes rows of the one before once more where they are no multiple.
 template <bool kPlanes>
 ETWGPU_KERNEL void panelA16(const int16_t* panel, const float* constants, Rows16 x, float* y, int64_t K, int64_t ldy,
                             int64_t M) {
-  const int64_t ng = K / 32;
-  const auto tile = [&]<int MT>(int64_t m) {
-    const Rows16 at{x.q + m * K, x.s + m, x.sum + m * ng};
+  constexpr int MT = kPlanes ? 2 : 4;
+  for (int64_t next = 0; next < M; next += MT) {
+    const int64_t m = std::min(next, M - MT);
+    const Rows16 at{x.q + m * K, x.s + m, x.sum + m * (K / 32)};
     if constexpr (kPlanes) {
       tilePlanes<MT>(reinterpret_cast<const uint8_t*>(panel), constants, at, y + m * ldy, K, ldy);
     } else {
       tileA16<MT>(panel, constants, at, y + m * ldy, K, ldy);
     }
-  };
-  int64_t m = 0;
-  for (; m + 4 <= M; m += 4) tile.template operator()<4>(m);
-  for (; m < M; ++m) tile.template operator()<1>(m);
+  }
 }
 
 // ---- choice
@@ -418,7 +425,7 @@ int64_t blocksInCache(const R4Weight& w) {
 void multiply4(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y, int64_t ldy, int64_t b0, int64_t b1) {
   const int64_t K = w.K, ng = K / 32;
   const bool four = hasFourWayDot(), planes = rows.order == Int16Order::planes;
-  if (M < 4) {
+  if (M < kTileRows16) {
     for (int64_t m = 0; m < M; ++m) {
       if (rows.mode == Activations::int8) {
         const Rows8 x{static_cast<const int8_t*>(rows.values) + m * K, rows.scales + m * ng, rows.sums + m * ng};
@@ -439,21 +446,19 @@ void multiply4(const R4Weight& w, const QuantisedRows& rows, int64_t M, float* y
   std::vector<float> scratch(size_t(ng * 8 * 2));
   std::vector<int16_t> panel(rows.mode == Activations::int16 ? size_t(K * 4 * kRB16) : 0);
   for (int64_t m = 0; m < M; m += piece) {
-    const int64_t count = std::min(piece, M - m);
     if (rows.mode == Activations::int8) {
       const Rows8 x{static_cast<const int8_t*>(rows.values) + m * K, rows.scales + m * ng, rows.sums + m * ng};
-      (four ? gemmA8<4, 2, false> : gemmA8<kTileRows, 1, true>)(w, x, count, y + m * ldy, ldy, b0, b1, scratch.data());
+      (four ? gemmA8<4, 2, false> : gemmA8<kTileRows, 1, true>)(w, x, std::min(piece, M - m), y + m * ldy, ldy, b0, b1,
+                                                                scratch.data());
       continue;
     }
-    const Rows16 x{static_cast<const int16_t*>(rows.values) + m * K, rows.scales + m, rows.sums + m * ng};
+    const int64_t first = std::min(m, M - kTileRows16), count = std::min(m + piece, M) - first;
+    const Rows16 x{static_cast<const int16_t*>(rows.values) + first * K, rows.scales + first, rows.sums + first * ng};
     for (int64_t b = b0; b < b1; b += kRB16) {
       expandConstants<kRB16>(w, b, scratch.data());
-      if (planes) {
-        unpackBytes(w, b, reinterpret_cast<uint8_t*>(panel.data()));
-      } else {
-        unpackPanel(w, b, panel.data());
-      }
-      (planes ? panelA16<true> : panelA16<false>)(panel.data(), scratch.data(), x, y + m * ldy + 4 * b, K, ldy, count);
+      (planes ? unpackBytes : unpackPanel)(w.words + b * K * 2, K, panel.data());
+      (planes ? panelA16<true> : panelA16<false>)(panel.data(), scratch.data(), x, y + first * ldy + 4 * b, K, ldy,
+                                                  count);
     }
   }
 }

@@ -70,6 +70,15 @@ ETWGPU_INLINE XPair loadX8(const int8_t* p) {
           hn::BitCast(DI8(), hn::TableLookupBytes(x, hn::Load(DU8(), kHigh)))};
 #endif
 }
+/// The low and the high ones in turn, those of p + 4 · kBlocks · n for vector n.
+ETWGPU_INLINE VI8 loadX8At(const int8_t* p, int at) {
+#if ETWGPU_WIDE
+  const XPair x = loadX8(p + at / 16 * 16);
+  return at % 16 ? x.hi : x.lo;
+#else
+  return hn::BitCast(DI8(), splatWord(p + at));
+#endif
+}
 /// One 32-bit word of x per 128-bit block; those of consecutive blocks are `stride` words apart.
 ETWGPU_INLINE VI16 loadX16(const int16_t* p, int stride) {
   (void)stride;

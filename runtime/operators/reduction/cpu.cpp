@@ -31,17 +31,18 @@ ETWGPU_KERNEL float maxOf(const float* p, int64_t n) {
 }
 
 ETWGPU_KERNEL float expRow(float* p, int64_t n, float max) {
+  const BoundedExp exp;
   VF sum = splat(0.f);
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const VF e = expV(hn::Sub(hn::LoadU(DF(), p + i), splat(max)));
+    const VF e = exp(hn::Sub(hn::LoadU(DF(), p + i), splat(max)));
     hn::StoreU(e, DF(), p + i);
     sum = hn::Add(sum, e);
   }
   float s = hn::ReduceSum(DF(), sum);
   if (i < n) {
     const size_t left = size_t(n - i);
-    const VF e = expV(hn::Sub(loadFirst(p + i, left), splat(max)));
+    const VF e = exp(hn::Sub(loadFirst(p + i, left), splat(max)));
     hn::StoreN(e, DF(), p + i, left);
     for (; i < n; ++i) s += p[i];
   }
