@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <functional>
+
+#include "runtime/core/sort_by.h"
 
 namespace etwgpu {
 
@@ -43,21 +44,31 @@ int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> 
 }
 
 void Sampler::penalise(std::span<const int32_t> history) {
-  seen_.assign(history.begin(), history.end());
-  std::sort(seen_.begin(), seen_.end());
+  seen_.assign(size_t(candidates_.back().id) + 1, 0);  // they are in order
+  for (const int32_t id : history)
+    if (uint32_t(id) < seen_.size()) seen_[size_t(id)] = 1;
   for (Candidate& c : candidates_) {
-    if (!std::binary_search(seen_.begin(), seen_.end(), c.id)) continue;
+    if (!seen_[size_t(c.id)]) continue;
     c.logit = c.logit > 0 ? c.logit / options_.repetition_penalty : c.logit * options_.repetition_penalty;
   }
 }
 
 void Sampler::keepTopK() {
   if (size_t(options_.top_k) >= candidates_.size()) return;
-  keys_.clear();
-  for (const Candidate& c : candidates_) keys_.push_back(samplingKey(c.logit));
-  const auto kth = keys_.begin() + (options_.top_k - 1);
-  std::nth_element(keys_.begin(), kth, keys_.end(), std::greater());
-  std::erase_if(candidates_, [least = *kth](const Candidate& c) { return samplingKey(c.logit) < least; });
+  // the k-th largest key, 8 of its bits after another
+  uint32_t least = 0, known = 0;
+  auto rank = uint32_t(options_.top_k);
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    uint32_t counts[256] = {}, digit = 255;
+    for (const Candidate& c : candidates_) {
+      const uint32_t key = samplingKey(c.logit);
+      if ((key & known) == least) ++counts[key >> shift & 255];
+    }
+    while (counts[digit] < rank) rank -= counts[digit--];
+    least |= digit << shift;
+    known |= 255u << shift;
+  }
+  std::erase_if(candidates_, [least](const Candidate& c) { return samplingKey(c.logit) < least; });
 }
 
 void Sampler::keepMinP(float top) {
@@ -69,8 +80,13 @@ void Sampler::keepTopP(float top) {
   const auto weight = [&](float logit) { return std::exp(double(logit - top) / options_.temperature); };
   double sum = 0;
   for (const Candidate& c : candidates_) sum += weight(c.logit);
-  std::vector<Candidate> sorted = candidates_;
-  std::sort(sorted.begin(), sorted.end(), [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
+  // All those below this logit weigh half of what may be left out, at most: they need not be sorted.
+  const double tail = (1 - double(options_.top_p)) * sum / (2 * double(candidates_.size()));
+  const float enough = top + options_.temperature * float(std::log(tail));
+  std::vector<Candidate> sorted;
+  for (const Candidate& c : candidates_)
+    if (c.logit >= enough) sorted.push_back(c);
+  sortBy(sorted, [](const Candidate& c) { return uint64_t(~samplingKey(c.logit)); });
   double nucleus = 0;
   size_t count = 0;
   while (count < sorted.size() && (count == 0 || nucleus < double(options_.top_p) * sum))

@@ -30,9 +30,8 @@ class Sampler {
   int32_t draw(float top, uint32_t position) const;
 
   SamplingOptions options_;
-  std::vector<Candidate> candidates_;  // kept to reuse its memory, as are the others
-  std::vector<uint32_t> keys_;
-  std::vector<int32_t> seen_;
+  std::vector<Candidate> candidates_;  // kept to reuse its memory
+  std::vector<uint8_t> seen_;          // by id
 };
 
 /// Natural logarithm of the probability that the model gives a token: log softmax of its logits.

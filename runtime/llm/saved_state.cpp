@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/core/sort_by.h"
 #include "runtime/executor/ring_mark.h"
 #include "runtime/llm/generator.h"
 
@@ -22,7 +23,10 @@ uint32_t stateFormat(const StateLayout& s) { return uint32_t(s.dtype) | uint32_t
 std::vector<size_t> byName(const std::vector<StateLayout>& states) {
   std::vector<size_t> order(states.size());
   std::iota(order.begin(), order.end(), size_t(0));
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return states[a].name < states[b].name; });
+  sortBy(order, [&](size_t i) {
+    return uint64_t(std::count_if(states.begin(), states.end(),
+                                  [&](const StateLayout& other) { return other.name < states[i].name; }));
+  });
   return order;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/core/sort_by.h"
+
 namespace etwgpu {
 
 #if defined(__EMSCRIPTEN__) && !defined(ETWGPU_USE_EMDAWNWEBGPU)
@@ -40,7 +42,7 @@ void ShadowBuffer::touch(size_t offset, size_t size) {
 }
 
 uint64_t ShadowBuffer::flush(const Sink& sink) {
-  std::sort(dirty_.begin(), dirty_.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  if (dirty_.size() > 1) sortBy(dirty_, [](const Range& r) { return uint64_t(r.begin); });
   uint64_t sent = 0;
   for (size_t i = 0; i < dirty_.size();) {
     Range range = dirty_[i++];
