@@ -15,8 +15,9 @@ if(wasm_sources)
             -P ${CMAKE_SOURCE_DIR}/cmake/BuildId.cmake
     BYPRODUCTS ${CMAKE_BINARY_DIR}/generated/build_id.h VERBATIM)
   add_dependencies(etwgpu_wasm etwgpu_build_id)
+  # Linked for size, with the small malloc: SmolLM2's prefill and decoding take the same CPU time, and it is 6.5 KB less.
   target_link_options(etwgpu_wasm PRIVATE
-    -O3 --no-entry -sMODULARIZE -sEXPORT_ES6 -sENVIRONMENT=web,worker,node -sFILESYSTEM=0
+    -Oz -sMALLOC=emmalloc --no-entry -sMODULARIZE -sEXPORT_ES6 -sENVIRONMENT=web,worker,node -sFILESYSTEM=0
     -sDYNAMIC_EXECUTION=0 # pages with a strict content security policy
     -sALLOW_MEMORY_GROWTH -sMAXIMUM_MEMORY=4GB -sSTACK_SIZE=256KB
     -sEXPORTED_RUNTIME_METHODS=HEAPU8,HEAP32,HEAPU32,HEAPF32,HEAPF64,UTF8ToString,stringToUTF8,lengthBytesUTF8,wasmMemory
