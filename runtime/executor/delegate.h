@@ -88,6 +88,7 @@ struct DispatchTime {
   /// What it had to move and to compute (GPU, see webgpu/gpu_cost.h).
   double bytes = 0, flops = 0;
 };
+struct DevicePlaces;  // webgpu/device_call.h
 struct ExecuteOptions {
   /// argmax over the last dimension of this output, computed where the output is; -1: none. With it, `ids` receives one
   /// index per row, and no output tensor is read back.
@@ -95,6 +96,8 @@ struct ExecuteOptions {
   std::vector<int32_t>* ids = nullptr;
   /// Not null: receives the time of every dispatch (GPU, where the device measures) or node (CPU), in order.
   std::vector<DispatchTime>* profile = nullptr;
+  /// Not null: a place for each input and output, of a delegate on the GPU (runOnDevice).
+  DevicePlaces* places = nullptr;
 };
 
 /// Counters of one execute(), for reports and tests.

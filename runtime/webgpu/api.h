@@ -47,6 +47,7 @@
   X(QueueSubmit) \
   X(QueueOnSubmittedWorkDone) \
   X(QueueRelease) \
+  X(BufferAddRef) \
   X(BufferMapAsync) \
   X(BufferReadMappedRange) \
   X(BufferUnmap) \

@@ -259,9 +259,7 @@ void Device::readCapabilities(const DeviceOptions& options, const WGPUAdapterInf
   c.architecture = toString(info.architecture);
   c.description = toString(info.description);
   if (c.description.empty()) c.description = toString(info.device);
-  // Browsers do not tell the adapter's type, but these name themselves.
-  c.software =
-      info.adapterType == WGPUAdapterType_CPU || c.architecture == "swiftshader" || c.architecture == "software";
+  c.software = info.adapterType == WGPUAdapterType_CPU;
   WGPUSupportedFeatures features = WGPU_SUPPORTED_FEATURES_INIT;
   wg::DeviceGetFeatures(device_, &features);
   bool matrices = false;

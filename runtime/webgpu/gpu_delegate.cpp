@@ -9,7 +9,6 @@
 namespace etwgpu {
 namespace {
 
-constexpr uint64_t kParamSlice = 256;
 constexpr uint32_t kMaxTimed = 2048;  // dispatches; a query set holds 4,096 timestamps
 constexpr uint64_t kReadAlignment = 8;
 constexpr uint64_t kStepResultBytes = 16;
@@ -92,9 +91,7 @@ Status GpuDelegate::makeOwnBuffers() {
 Status GpuDelegate::findSlices() {
   const Graph& graph = plan_.graph;
   for (const GraphOutput& output : graph.outputs) {
-    output_slices_.emplace_back();
-    if (output.value == kNoValue) continue;
-    ETWGPU_ASSIGN(output_slices_.back(), sliceOf(output.value));
+    if (output.value != kNoValue) ETWGPU_TRY(sliceOf(output.value));
   }
   for (const PlannedArgmax& a : plan_.argmax) {
     argmax_slices_.emplace_back();
@@ -102,7 +99,7 @@ Status GpuDelegate::findSlices() {
   }
   for (const PlannedCopy& copy : plan_.copies) {
     Copy c{};
-    ETWGPU_ASSIGN(c.from, sliceOf(copy.value));
+    ETWGPU_TRY(sliceOf(copy.value));
     ETWGPU_ASSIGN(c.to, sliceOf(copy.state));
     c.bytes = gpuBytes(graph, graph.storage(copy.state), store_->options().precision);
     copies_.push_back(c);
@@ -115,7 +112,9 @@ Result<GpuSlice> GpuDelegate::sliceOf(ValueId id) const {
   id = graph.storage(id);
   const Value& value = graph.value(id);
   GpuSlice slice;
-  if (value.kind == ValueKind::constant) {
+  if (const Lent* lent = lentFor(id)) {
+    slice = {lent->place.buffer, lent->place.offset};
+  } else if (value.kind == ValueKind::constant) {
     slice = store_->constant(graph, id);
   } else if (value.kind == ValueKind::state) {
     slice.buffer = states_->find(value.name);
@@ -148,47 +147,54 @@ Result<GpuDelegate::Dispatch> GpuDelegate::makeDispatch(const PlannedDispatch& p
   const DispatchSpec& spec = planned.spec;
   BindingLayout layout;
   layout.has_params = !spec.params.empty();
-  std::vector<WGPUBindGroupEntry> entries;
-  for (const Binding& binding : spec.bindings) {
-    layout.access.push_back(binding.access);
-    ETWGPU_ASSIGN(const GpuSlice slice, sliceOf(binding.value));
-    const BindingRange range = bindingRange(plan_.graph, binding, store_->options().precision);
-    WGPUBindGroupEntry entry = WGPU_BIND_GROUP_ENTRY_INIT;
-    entry.binding = uint32_t(entries.size());
-    entry.buffer = slice.buffer;
-    entry.offset = slice.offset + range.offset;
-    entry.size = alignedTo(range.size, 16);  // whole vectors; everything is padded to 256 bytes
-    entries.push_back(entry);
-  }
-  if (layout.has_params) {
-    WGPUBindGroupEntry entry = WGPU_BIND_GROUP_ENTRY_INIT;
-    entry.binding = uint32_t(entries.size());
-    entry.buffer = upload_.get();
-    entry.offset = params_at;
-    entry.size = alignedTo(spec.params.size() * 4, 16);
-    entries.push_back(entry);
-    for (size_t i = 0; i < spec.params.size(); ++i) {
-      const size_t at = size_t(params_at) + 4 * i;
-      uint32_t word;
-      std::memcpy(&word, &spec.params[i].number, 4);
-      if (spec.params[i].is_float) {
-        shadow_.setWord(at, word);
-        if (spec.params[i].adapter >= 0) scales_.push_back({uint32_t(at), spec.params[i].adapter});
-      } else {
-        params_.push_back({uint32_t(at), spec.params[i].expr});
-      }
-    }
-  }
-  Device& device = store_->device();
-  Result<std::shared_ptr<Pipeline>> pipeline = device.pipelines().get(spec.kernel, layout, at_once);
+  for (const Binding& binding : spec.bindings) layout.access.push_back(binding.access);
+  setParams(spec, params_at);
+  Result<std::shared_ptr<Pipeline>> pipeline = store_->device().pipelines().get(spec.kernel, layout, at_once);
   if (!pipeline.ok())
     return Status(pipeline.status().code(), "node " + planned.node + ": " + pipeline.status().message());
+  ETWGPU_ASSIGN(BindGroupHandle group, makeBindGroup(spec, params_at, **pipeline));
+  return Dispatch{std::move(pipeline).value(), std::move(group)};
+}
+
+/// Those that stay as they are into the upload buffer; those that calls compute are noted.
+void GpuDelegate::setParams(const DispatchSpec& spec, uint64_t params_at) {
+  for (size_t i = 0; i < spec.params.size(); ++i) {
+    const size_t at = size_t(params_at) + 4 * i;
+    uint32_t word;
+    std::memcpy(&word, &spec.params[i].number, 4);
+    if (spec.params[i].is_float) {
+      shadow_.setWord(at, word);
+      if (spec.params[i].adapter >= 0) scales_.push_back({uint32_t(at), spec.params[i].adapter});
+    } else {
+      params_.push_back({uint32_t(at), spec.params[i].expr});
+    }
+  }
+}
+
+/// Of the memory that the values have now.
+Result<BindGroupHandle> GpuDelegate::makeBindGroup(const DispatchSpec& spec, uint64_t params_at,
+                                                   const Pipeline& pipeline) const {
+  std::vector<WGPUBindGroupEntry> entries;
+  const auto add = [&](WGPUBuffer buffer, uint64_t offset, uint64_t size) {
+    WGPUBindGroupEntry entry = WGPU_BIND_GROUP_ENTRY_INIT;
+    entry.binding = uint32_t(entries.size());
+    entry.buffer = buffer;
+    entry.offset = offset;
+    entry.size = alignedTo(size, 16);  // whole vectors; everything is padded to 256 bytes
+    entries.push_back(entry);
+  };
+  for (const Binding& binding : spec.bindings) {
+    ETWGPU_ASSIGN(const GpuSlice slice, sliceOf(binding.value));
+    const BindingRange range = bindingRange(plan_.graph, binding, store_->options().precision);
+    const Lent* lent = lentFor(plan_.graph.storage(binding.value));
+    add(slice.buffer, slice.offset + range.offset, lent ? lent->place.size : range.size);
+  }
+  if (!spec.params.empty()) add(upload_.get(), params_at, spec.params.size() * 4);
   WGPUBindGroupDescriptor descriptor = WGPU_BIND_GROUP_DESCRIPTOR_INIT;
-  descriptor.layout = (*pipeline)->layout;
+  descriptor.layout = pipeline.layout;
   descriptor.entryCount = entries.size();
   descriptor.entries = entries.data();
-  BindGroupHandle group(wg::DeviceCreateBindGroup(device.handle(), &descriptor));
-  return Dispatch{std::move(pipeline).value(), std::move(group)};
+  return BindGroupHandle(wg::DeviceCreateBindGroup(store_->device().handle(), &descriptor));
 }
 
 void GpuDelegate::setAdapterScales(std::span<const float> scales) {
@@ -226,19 +232,40 @@ Sizes GpuDelegate::sizesOf(ValueId id) const {
 Task<Status> GpuDelegate::execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
                                   ExecuteOptions options) {
   Device& device = store_->device();
-  ETWGPU_CO_TRY(device.takeError());
-  if (stepsInFlight() > 0) co_return Status(Code::invalid_argument, "steps are in flight");
+  const bool lent = options.places && options.places->buffers();
+  if (lent) device.openErrorScopes();  // buffers tell nothing of themselves
+  places_ = options.places;
+  Status status = start(inputs, outputs, options);
+  places_ = nullptr;
+  if (lent) {
+    const auto refused = std::make_shared<Pending>();
+    device.closeErrorScopes(refused, "with the GPU buffers of this call");
+    const Status found = co_await Pending::wait(refused);
+    if (status.ok() && !found.ok())
+      status = Status(found.code() == Code::gpu_error ? Code::invalid_argument : found.code(), found.message());
+    if (!status.ok()) forgetLent();
+  }
+  ETWGPU_CO_TRY(status);
+  if (profiling_) ETWGPU_CO_TRY(co_await readProfile());
+  if (read_back_bytes_ > 0) ETWGPU_CO_TRY(co_await readOutputs(outputs, options));
+  co_return device.takeError();
+}
+
+/// All of a call up to its submit.
+Status GpuDelegate::start(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
+                          const ExecuteOptions& options) {
+  ETWGPU_TRY(store_->device().takeError());
+  if (stepsInFlight() > 0) return Status(Code::invalid_argument, "steps are in flight");
   last_step_tokens_ = 0;
   stats_ = {};
-  ETWGPU_CO_TRY(prepareCall(inputs, options.argmax_output));
-  ETWGPU_CO_TRY(describeOutputs(outputs, options));
-  ETWGPU_CO_TRY(states_->rings.enter(guard_, inputs, values_));
-  ETWGPU_CO_TRY(uploadInputs(inputs));
-  if (profiling_) ETWGPU_CO_TRY(prepareProfiling());
+  ETWGPU_TRY(lendBuffers());
+  ETWGPU_TRY(prepareCall(inputs, options.argmax_output));
+  ETWGPU_TRY(describeOutputs(outputs, options));
+  ETWGPU_TRY(states_->rings.enter(guard_, inputs, values_));
+  ETWGPU_TRY(uploadInputs(inputs));
+  if (profiling_) ETWGPU_TRY(prepareProfiling());
   submit();
-  if (profiling_) ETWGPU_CO_TRY(co_await readProfile());
-  if (!read_backs_.empty()) ETWGPU_CO_TRY(co_await readOutputs(outputs, options));
-  co_return device.takeError();
+  return {};
 }
 
 /// Parameters and commands for these sizes.
@@ -271,12 +298,14 @@ Status GpuDelegate::bindInputs(std::span<const DelegateArg> inputs, std::vector<
                     format("input %zu must be %s", i, value == kNoValue ? "an integer" : "a tensor"));
     }
     if (value == kNoValue) continue;
-    if (inputs[i].tensor.dtype != graph.value(value).dtype ||
-        inputs[i].tensor.rank() != graph.value(value).dims.size()) {
-      return Status(Code::invalid_argument,
-                    format("input %zu must be %s of rank %zu, not %s of rank %zu", i,
-                           std::string(dtypeName(graph.value(value).dtype)).c_str(), graph.value(value).dims.size(),
-                           std::string(dtypeName(inputs[i].tensor.dtype)).c_str(), inputs[i].tensor.rank()));
+    const bool on_gpu = inputPlace(i) != nullptr;
+    const DType dtype = on_gpu ? deviceDType(graph.value(value).dtype, storageOf(value)) : graph.value(value).dtype;
+    if (inputs[i].tensor.dtype != dtype || inputs[i].tensor.rank() != graph.value(value).dims.size()) {
+      return Status(
+          Code::invalid_argument,
+          format("input %zu must be %s of rank %zu%s, not %s of rank %zu", i, std::string(dtypeName(dtype)).c_str(),
+                 graph.value(value).dims.size(), on_gpu ? " on the GPU" : "",
+                 std::string(dtypeName(inputs[i].tensor.dtype)).c_str(), inputs[i].tensor.rank()));
     }
   }
   symbols.resize(graph.exprs.symbolCount());
@@ -305,6 +334,8 @@ Status GpuDelegate::checkInputs(std::span<const DelegateArg> inputs) const {
                     format("input %zu has sizes %s, expected %s", i, sizesToString(inputs[i].tensor.sizes).c_str(),
                            sizesToString(expected).c_str()));
     }
+    if (const DeviceBuffer* place = inputPlace(i))
+      ETWGPU_TRY(checkRoom(*place, inputs[i].tensor, "input", i, plan_.graph.inputs[i].value));
   }
   return indices_.check(inputs, values_);
 }
@@ -312,7 +343,7 @@ Status GpuDelegate::checkInputs(std::span<const DelegateArg> inputs) const {
 Status GpuDelegate::uploadInputs(std::span<const DelegateArg> inputs) {
   const WGPUQueue queue = store_->device().queue();
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].is_int) continue;
+    if (inputs[i].is_int || inputPlace(i)) continue;
     const ValueId id = plan_.graph.inputs[i].value;
     const TensorView& tensor = inputs[i].tensor;
     if (tensor.dtype == DType::i64 && tensor.sizes == Sizes{1})  // the one such input of a model with caches
@@ -382,8 +413,9 @@ Status GpuDelegate::rebuildCommands(int mode) {
                            planned.node.c_str(), planned.spec.kernel.name.c_str(), (long long)count[0],
                            (long long)count[1], (long long)count[2], (long long)most));
     }
-    commands_.add({dispatches_[i].pipeline->handle.get(), dispatches_[i].bind_group.get(), uint32_t(count[0]),
-                   uint32_t(count[1]), uint32_t(count[2])});
+    const BindGroupHandle& group = lent_ && lent_->groups[i] ? lent_->groups[i] : dispatches_[i].bind_group;
+    commands_.add({dispatches_[i].pipeline->handle.get(), group.get(), uint32_t(count[0]), uint32_t(count[1]),
+                   uint32_t(count[2])});
     command_dispatch_.push_back(int32_t(i));
   }
   placeCopies(dispatches_.size());
@@ -414,6 +446,11 @@ Status GpuDelegate::describeOutputs(std::span<DelegateArg> outputs, const Execut
       outputs[i].integer = values_[size_t(graph.outputs[i].expr.index)];
       continue;
     }
+    const GpuSlice slice = *sliceOf(id);
+    if (places_ && places_->outputs[i]) {
+      ETWGPU_TRY(placeOutput(outputs[i].tensor, *places_->outputs[i], i, id, slice));
+      continue;
+    }
     if (outputs[i].tensor.dtype != graph.value(id).dtype) {
       return Status(Code::invalid_argument,
                     format("output %zu is %s, not %s", i, std::string(dtypeName(graph.value(id).dtype)).c_str(),
@@ -421,8 +458,7 @@ Status GpuDelegate::describeOutputs(std::span<DelegateArg> outputs, const Execut
     }
     outputs[i].tensor.sizes = sizesOf(id);
     // Only what the caller has memory for is read.
-    if (options.argmax_output < 0 && outputs[i].tensor.data)
-      add(int32_t(i), id, output_slices_[i], outputs[i].tensor.count());
+    if (options.argmax_output < 0 && outputs[i].tensor.data) add(int32_t(i), id, slice, outputs[i].tensor.count());
   }
   if (options.argmax_output >= 0) {
     const auto it = std::find_if(plan_.argmax.begin(), plan_.argmax.end(),
@@ -448,8 +484,8 @@ void GpuDelegate::submit() {
   const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device.handle(), nullptr));
   record(encoder.get());
   for (const ReadBack& r : read_backs_) {
-    wg::CommandEncoderCopyBufferToBuffer(encoder.get(), r.from.buffer, r.from.offset, staging_.get(), r.offset,
-                                         alignedTo(r.bytes, 4));
+    wg::CommandEncoderCopyBufferToBuffer(encoder.get(), r.from.buffer, r.from.offset, r.to ? r.to : staging_.get(),
+                                         r.offset, alignedTo(r.bytes, 4));
   }
   const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
   const WGPUCommandBuffer list = commands.get();
@@ -461,12 +497,13 @@ void GpuDelegate::submit() {
 /// One pass, unless a state is copied between dispatches.
 void GpuDelegate::record(WGPUCommandEncoder encoder) {
   size_t at = 0;
-  for (const Copy& copy : copies_) {
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    const Copy& copy = copies_[i];
     recordDispatches(encoder, at, copy.position);
     at = copy.position;
     if (copy.bytes == 0) continue;
-    wg::CommandEncoderCopyBufferToBuffer(encoder, copy.from.buffer, copy.from.offset, copy.to.buffer, copy.to.offset,
-                                         copy.bytes);
+    const GpuSlice from = *sliceOf(plan_.copies[i].value);
+    wg::CommandEncoderCopyBufferToBuffer(encoder, from.buffer, from.offset, copy.to.buffer, copy.to.offset, copy.bytes);
   }
   recordDispatches(encoder, at, commands_.size());
   if (!profiling_ || commands_.size() == 0) return;
@@ -510,6 +547,7 @@ Task<Status> GpuDelegate::readOutputs(std::span<DelegateArg> outputs, const Exec
   Status status;
   for (const ReadBack& r : read_backs_) {
     const Storage storage = r.storage;
+    if (r.to) continue;
     if (r.output < 0) {
       options.ids->resize(size_t(r.count));
       status = readMapped(store_->device(), staging_.get(), r.offset, options.ids->data(), r.bytes);

@@ -1,6 +1,7 @@
 // One payload graph on the GPU.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "runtime/executor/delegate.h"
 #include "runtime/executor/index_guard.h"
 #include "runtime/webgpu/commands.h"
+#include "runtime/webgpu/device_call.h"
 #include "runtime/webgpu/gpu_plan.h"
 #include "runtime/webgpu/gpu_store.h"
 #include "runtime/webgpu/pipelines.h"
@@ -66,18 +68,32 @@ class GpuDelegate final : public Delegate {
     uint32_t offset;
     ExprId expr;
   };
+  static constexpr uint64_t kParamSlice = 256;
   /// A parameter that is the scale of an adapter.
   struct ScaleSlot {
     uint32_t offset;
     int32_t adapter;
   };
-  /// A part of the staging buffer that holds an output.
+  /// What is copied behind the dispatches: a part of the staging buffer that holds an output.
   struct ReadBack {
     int32_t output;  // -1: the ids of the argmax
     GpuSlice from;
     Storage storage;
     uint64_t offset, bytes;
     int64_t count;
+    WGPUBuffer to = nullptr;  // not null: a buffer of the caller's, and nothing is read
+  };
+  /// A part of a buffer of the caller's, which takes the place of a value's memory.
+  struct Lent {
+    ValueId value;
+    DeviceBuffer place;
+    friend bool operator==(const Lent&, const Lent&) = default;
+  };
+  /// The bind groups of calls with the same buffers. It holds on to them, so that no other one is taken for them.
+  struct LentSet {
+    std::vector<Lent> lent;
+    std::vector<BufferHandle> buffers;
+    std::vector<BindGroupHandle> groups;  // by dispatch; null: as without
   };
 
   GpuDelegate(std::shared_ptr<GpuStore> store, std::shared_ptr<Shared> shared, std::shared_ptr<GpuStates> states)
@@ -95,6 +111,21 @@ class GpuDelegate final : public Delegate {
   Status findSlices();
   Status makeDispatches(bool sampling, bool at_once);
   Result<Dispatch> makeDispatch(const PlannedDispatch& planned, uint64_t params_at, bool at_once);
+  void setParams(const DispatchSpec& spec, uint64_t params_at);
+  Result<BindGroupHandle> makeBindGroup(const DispatchSpec& spec, uint64_t params_at, const Pipeline& pipeline) const;
+  Status start(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs, const ExecuteOptions& options);
+  const DeviceBuffer* inputPlace(size_t input) const;
+
+  // gpu_lent.cpp
+  const Lent* lentFor(ValueId storage) const;
+  Status lendBuffers();
+  Status checkPlaces() const;
+  Status makeGroups(LentSet& set);
+  Status checkRoom(const DeviceBuffer& place, const TensorView& tensor, const char* role, size_t index,
+                   ValueId id) const;
+  Status placeOutput(TensorView& tensor, DeviceBuffer& place, size_t index, ValueId id, const GpuSlice& own);
+  void useOwnMemory();
+  void forgetLent();
   Storage storageOf(ValueId value) const;
   Sizes sizesOf(ValueId value) const;
 
@@ -130,9 +161,9 @@ class GpuDelegate final : public Delegate {
   std::vector<ParamSlot> params_;
   std::vector<ScaleSlot> scales_;
   std::vector<Dispatch> dispatches_;
-  std::vector<GpuSlice> output_slices_, argmax_slices_;
+  std::vector<GpuSlice> argmax_slices_;
   struct Copy {
-    GpuSlice from, to;
+    GpuSlice to;
     uint64_t bytes;
     size_t position;  // in commands_, of the last call
   };
@@ -148,6 +179,10 @@ class GpuDelegate final : public Delegate {
   std::vector<ReadBack> read_backs_;
   uint64_t read_back_bytes_ = 0;
   std::vector<uint8_t> scratch_;  // conversions
+  std::array<LentSet, 8> lent_sets_;  // the last that were made: a few buffers in turn, each with one of a few others
+  size_t next_lent_ = 0;
+  LentSet* lent_ = nullptr;         // of the last call; nullptr: nothing was lent
+  DevicePlaces* places_ = nullptr;  // while execute() starts a call
   ExecuteStats stats_;
 
   // steps: calls in flight, see gpu_steps.cpp

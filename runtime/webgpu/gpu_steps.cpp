@@ -36,6 +36,7 @@ Status GpuDelegate::setSampling(const StepChoice& choice, std::span<const int32_
   if (options.greedy() && !choice.log_probabilities && !choice.masked) return {};
   const PlannedSampling& s = plan_.sampling;
   if (!s.present()) return Status(Code::unsupported_operator, "the graph's tokens cannot be drawn on the GPU");
+  useOwnMemory();  // of which bind groups may be made now
   ETWGPU_TRY(makeDispatches(true, true));
   step_mode_ = kSampleMode | sampleFilters(options);
   const auto words = sampleOptions(options, choice.masked);
@@ -74,6 +75,7 @@ Status GpuDelegate::enterRings(const StepRequest& request) {
 Status GpuDelegate::prepareStep(const StepRequest& request) {
   const int mode = request.choose ? step_mode_ : -1;
   const bool continues = request.ids.empty();
+  useOwnMemory();
   if (continues && last_step_tokens_ != 1 && !(last_step_tokens_ > 1 && plan_.feedback.last_row_only))
     return Status(Code::invalid_argument, "there is no step to continue");
   ETWGPU_TRY(enterRings(request));

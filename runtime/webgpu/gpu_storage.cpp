@@ -42,6 +42,21 @@ bool sameRepresentation(DType dtype, Storage storage) {
   return false;
 }
 
+DType deviceDType(DType dtype, Storage storage) {
+  switch (storage) {
+    case Storage::f32:
+      return DType::f32;
+    case Storage::f16:
+      return DType::f16;
+    case Storage::i32:
+    case Storage::u32:
+      return DType::i32;
+    case Storage::packed:
+      return dtype;
+  }
+  return dtype;
+}
+
 namespace {
 
 uint16_t floatToBfloat(float f) {

@@ -16,6 +16,8 @@ constexpr uint64_t storageSize(Storage s) { return s == Storage::packed ? 1 : s 
 
 /// Whether host bytes of this dtype are the GPU's bytes.
 bool sameRepresentation(DType dtype, Storage storage);
+/// What the elements of a tensor are on the GPU: f32, f16, i32 (of i16, i64 and bool, too), or, packed, i8 and u8.
+DType deviceDType(DType dtype, Storage storage);
 /// `count` elements from the host's dtype to the GPU's storage. invalid_argument: an integer beyond 32 bits.
 Status toGpu(DType dtype, const void* host, Storage storage, void* gpu, int64_t count);
 /// The other way.

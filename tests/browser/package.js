@@ -75,20 +75,66 @@ const gone = [];
 const violations = [];
 addEventListener('securitypolicyviolation', ({ effectiveDirective }) => violations.push(effectiveDirective));
 
-/** Counts the calls of a method while `body` runs. */
-async function counting(object, name, body) {
-  const original = object[name];
-  let calls = 0;
-  object[name] = function (...args) {
-    calls++;
-    return original.apply(this, args);
-  };
+/** Counts the calls of these methods while `body` runs. */
+async function counting(methods, body) {
+  const counts = {};
+  const originals = methods.map(([object, name]) => {
+    const original = object[name];
+    counts[name] = 0;
+    object[name] = function (...args) {
+      counts[name]++;
+      return original.apply(this, args);
+    };
+    return () => (object[name] = original);
+  });
   try {
-    await body();
-    return calls;
+    return { counts, value: await body() };
   } finally {
-    object[name] = original;
+    for (const restore of originals) restore();
   }
+}
+
+/** The numbers of a GpuTensor of f32. */
+async function readBack(device, { buffer, offset, size }) {
+  const { COPY_DST, MAP_READ } = GPUBufferUsage;
+  const staging = device.createBuffer({ size, usage: COPY_DST | MAP_READ });
+  const encoder = device.createCommandEncoder();
+  encoder.copyBufferToBuffer(buffer, offset, staging, 0, size);
+  device.queue.submit([encoder.finish()]);
+  await staging.mapAsync(GPUMapMode.READ);
+  const numbers = Array.from(new Float32Array(staging.getMappedRange()));
+  staging.destroy();
+  return numbers;
+}
+
+/** What a model on `device` makes of buffers that cannot serve: a code and a message for each. */
+async function refusals(session, device, input) {
+  const { STORAGE, COPY_DST } = GPUBufferUsage;
+  const { size } = input.buffer;
+  const other = await (await navigator.gpu.requestAdapter()).requestDevice();
+  const make = (more) => device.createBuffer({ size, usage: STORAGE | COPY_DST, ...more });
+  const destroyed = make();
+  destroyed.destroy();
+  const calls = {
+    device: [{ ...input, buffer: other.createBuffer({ size, usage: STORAGE }) }],
+    destroyed: [{ ...input, buffer: destroyed }],
+    mapped: [{ ...input, buffer: make({ mappedAtCreation: true }) }],
+    usage: [{ ...input, buffer: make({ usage: COPY_DST }) }],
+    size: [{ ...input, buffer: make({ size: size - 16 }) }],
+    offset: [{ ...input, offset: 4 }],
+    dtype: [{ ...input, dtype: 'f16' }],
+    shape: [{ ...input, shape: [1, 3, 112, 448] }],
+    output: [input, { outputs: [make({ size: 16 })] }],
+    same: [input, { outputs: [input.buffer] }],
+    count: [input, { outputs: ['gpu', 'gpu'] }],
+  };
+  const refused = {};
+  for (const [name, [tensor, options]] of Object.entries(calls)) {
+    const error = await session.run([tensor], options).catch((e) => e);
+    refused[name] = `${error.code}: ${error.message}`;
+  }
+  other.destroy();
+  return refused;
 }
 
 async function pictureOf(kind, url) {
@@ -195,21 +241,27 @@ window.tests = {
     data.destroy();
     return { ...result, refused: wrong.constructor === et.InvalidArgumentError };
   },
-  /** How far a picture's answers are from those to Pillow's pixels of it, by its kind, and how often pixels were read. */
-  async likePillow({ picture: source, pixels, ...options }) {
-    const session = await ExecuTorchRuntime.loadModel({ ...options, worker: false });
+  /**
+   * How far a picture's answers are from those to Pillow's pixels of it, by its kind, and how the pixels went; what is
+   * answered to a picture in a box.
+   */
+  async likePillow({ picture: source, pixels, onGpu, ...options }) {
+    const device = onGpu ? await (await navigator.gpu.requestAdapter()).requestDevice() : 'wasm';
+    const session = await ExecuTorchRuntime.loadModel({ ...options, device, worker: false });
     try {
-      const settings = JSON.parse(session.info.files['preprocess.json']);
+      const { crop, ...settings } = JSON.parse(session.info.files['preprocess.json']);
       const rgb = new Uint8Array(await (await fetch(pixels)).arrayBuffer());
       const count = 224 * 224;
       const at = (i) => rgb[3 * (i % count) + Math.floor(i / count)];
       const data = Float32Array.from({ length: 3 * count }, (_, i) => (at(i) - settings.mean[0]) / settings.std[0]);
       const [expected] = await session.run([tensor('f32', [1, 3, 224, 224], data)]);
       const far = {};
-      const reads = await counting(OffscreenCanvasRenderingContext2D.prototype, 'getImageData', async () => {
+      const watched = [[OffscreenCanvasRenderingContext2D.prototype, 'getImageData']];
+      if (onGpu) watched.push([GPUQueue.prototype, 'copyExternalImageToTexture']);
+      const { counts } = await counting(watched, async () => {
         for (const kind of ['Blob', 'ImageBitmap', 'ImageData', 'HTMLCanvasElement', 'VideoFrame']) {
           const image = await pictureOf(kind, source);
-          const [output] = await session.run([{ ...settings, image }]);
+          const [output] = await session.run([{ ...settings, crop, image }]);
           far[kind] = Math.max(...output.data.map((x, i) => Math.abs(x - expected.data[i])));
         }
       });
@@ -217,10 +269,62 @@ window.tests = {
       const unknown = await session
         .run([{ ...settings, resample: 'nearest', image: new ImageData(1, 1) }])
         .catch((e) => e);
-      return { far, reads, best: Math.max(...expected.data), refused: unknown.message };
+      const [boxed] = await session.run([{ ...settings, letterbox: 114, image: await pictureOf('Blob', source) }]);
+      return { far, counts, best: Math.max(...expected.data), refused: unknown.message, boxed: Array.from(boxed.data) };
     } finally {
       await session.dispose();
+      if (onGpu) device.destroy();
     }
+  },
+  /** The same picture as an array and in buffers, what that took the second time, and what is refused. */
+  async buffers({ url }) {
+    const device = await (await navigator.gpu.requestAdapter()).requestDevice();
+    const { STORAGE, COPY_DST, COPY_SRC } = GPUBufferUsage;
+    const session = await ExecuTorchRuntime.loadModel({ modelUrl: url, device, worker: false });
+    const make = (size) => device.createBuffer({ size, usage: STORAGE | COPY_DST | COPY_SRC });
+    const shape = [1, 3, 224, 224];
+    const input = { dtype: 'f32', shape, buffer: make(picture.byteLength + 256), offset: 256 };
+    device.queue.writeBuffer(input.buffer, 256, picture);
+    const own = make(4000);
+    const places = [['gpu'], [own], [{ buffer: make(8192), offset: 4096 }]];
+    try {
+      const [{ data }] = await session.run([tensor('f32', shape, picture)]);
+      const different = [];
+      for (const outputs of places) {
+        const [result] = await session.run([input], { outputs });
+        const numbers = await readBack(device, result);
+        if (numbers.length !== 1000 || numbers.some((x, i) => x !== data[i])) different.push(numbers.slice(0, 3));
+        if (outputs[0] === own && result.buffer !== own) different.push('another buffer');
+      }
+      // from an array into a buffer, and the other way
+      const [half] = await session.run([tensor('f32', shape, picture)], { outputs: own });
+      const [back] = await session.run([input]);
+      if ((await readBack(device, half)).some((x, i) => x !== data[i])) different.push('array in');
+      if (back.data.some((x, i) => x !== data[i])) different.push('array out');
+      await session.run([input], { outputs: [own] });
+      const watched = [
+        [GPUCommandEncoder.prototype, 'copyBufferToBuffer'],
+        [GPUBuffer.prototype, 'mapAsync'],
+        [GPUQueue.prototype, 'writeBuffer'],
+        [GPUQueue.prototype, 'submit'],
+        [GPUDevice.prototype, 'createBindGroup'],
+        [GPUDevice.prototype, 'createBuffer'],
+      ];
+      const { counts } = await counting(watched, () => session.run([input], { outputs: [own] }));
+      const counters = await session.counters();
+      const refused = await refusals(session, device, input);
+      const again = await session.run([input]); // and the model goes on
+      if (again[0].data.some((x, i) => x !== data[i])) different.push('after the refusals');
+      return { different, counts, counters, refused };
+    } finally {
+      await session.dispose();
+      device.destroy();
+    }
+  },
+  /** Of a model that is not on a device of the page's. */
+  async noBuffers({ key }) {
+    const call = sessions[key].run([tensor('f32', [1, 3, 224, 224], picture)], { outputs: 'gpu' });
+    return (await call.catch((error) => error)).message;
   },
   async classify({ key, kind, url }) {
     const image = await pictureOf(kind, url);

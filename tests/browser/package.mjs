@@ -406,6 +406,7 @@ async function images({ page }, label) {
       results,
     );
     assert(JSON.stringify(await page.do('run', { key: 'classifier' })) === '[1,1000]', 'runs on');
+    assert(/device: theGPUDevice/.test(await page.do('noBuffers', { key: 'classifier' })), 'buffers in a worker');
     await page.do('close', { key: 'classifier' });
   });
 }
@@ -424,13 +425,21 @@ sys.stdout.buffer.write(image.tobytes())`;
   return '/adapters/pixels';
 }
 
-async function likePillow({ page }, label) {
-  await test(`${label}: pictures are what Pillow makes of them`, async () => {
-    const load = { ...wasm, picture: '/pictures/coffee.png', pixels: pillowPixels('coffee.png') };
-    const { far, reads, best, refused } = await page.do('likePillow', load);
-    for (const [kind, distance] of Object.entries(far)) assert(distance <= 1e-6, { kind, distance });
-    assert(best > 0.3 && reads === Object.keys(far).length && /nearest/.test(refused), { best, reads, refused });
-    return JSON.stringify(far);
+let boxedOnCpu;
+/** onCpu: of the five kinds of pictures those of which the CPU reads the pixels; all: the model runs there. */
+async function likePillow({ page }, label, onCpu) {
+  const onGpu = onCpu < 5;
+  await test(`${label}: pictures are what Pillow makes of them${onGpu ? ', on the GPU' : ''}`, async () => {
+    const load = { modelUrl: FOLDER, picture: '/pictures/coffee.png', pixels: pillowPixels('coffee.png'), onGpu };
+    const { far, counts, best, refused, boxed } = await page.do('likePillow', load);
+    for (const [kind, distance] of Object.entries(far)) assert(distance <= (onGpu ? 1e-5 : 1e-6), { kind, distance });
+    const kinds = Object.keys(far).length;
+    assert(kinds === 5 && counts.getImageData === onCpu, counts);
+    assert(!onGpu || counts.copyExternalImageToTexture >= kinds, counts);
+    boxedOnCpu ??= boxed;
+    const distance = Math.max(...boxed.map((x, i) => Math.abs(x - boxedOnCpu[i])));
+    assert(best > 0.3 && /nearest/.test(refused) && distance <= 1e-4, { best, refused, distance });
+    return `${JSON.stringify(far)}, in a box ${distance}`;
   });
 }
 
@@ -519,6 +528,33 @@ async function adapting({ page }, label) {
   });
 }
 
+const REFUSALS = {
+  device: /with the GPU buffers of this call/,
+  destroyed: /with the GPU buffers of this call/,
+  mapped: /with the GPU buffers of this call/,
+  usage: /input 0 is in no GPUBuffer with the usage STORAGE/,
+  size: /input 0 needs 602112 bytes .* has 602096/,
+  offset: /input 0: its offset 4/,
+  dtype: /must be f32 of rank 4 on the GPU, not f16/,
+  shape: /\[1, 3, 112, 448\]/,
+  output: /output 0 needs 4000 bytes .* has 16/,
+  same: /output 0: its buffer serves an input/,
+  count: /places for 2 outputs, but there are 1/,
+};
+
+async function buffers({ page }, label) {
+  await test(`${label}: buffers of the page in and out, the same bits without a copy`, async () => {
+    const { different, counts, counters, refused } = await page.do('buffers', { url: FOLDER });
+    assert(different.length === 0, different);
+    const { submit, ...others } = counts;
+    assert(submit === 1 && Object.values(others).every((n) => n === 0), counts);
+    assert(counters.readBackBytes === 0 && counters.uploadBytes === 0 && counters.dispatches > 30, counters);
+    for (const [name, message] of Object.entries(REFUSALS))
+      assert(refused[name].startsWith('invalid_argument: ') && message.test(refused[name]), refused[name]);
+    return `${counters.dispatches} dispatches`;
+  });
+}
+
 async function firefox({ page, asked }) {
   await test('firefox webgpu: downloaded, kept, loaded from the cache, on both sides of a worker', async () => {
     const gpu = { modelUrl: FOLDER, device: 'webgpu' };
@@ -561,13 +597,15 @@ await (async () => {
     await starting(s, 'chromium');
     await strictPolicy(s, 'chromium', [{ modelUrl: LLM, device: 'wasm' }]);
     await images(s, 'chromium');
-    await likePillow(s, 'chromium');
+    await likePillow(s, 'chromium', 5);
     await talking(s, 'chromium');
     await adapting(s, 'chromium');
     await quietThread(s, 'chromium');
   });
   await withPage('firefox', {}, async (s) => {
     await firefox(s);
+    await buffers(s, 'firefox webgpu');
+    await likePillow(s, 'firefox webgpu', 0);
     await failingWorkers(s, 'firefox');
     await strictPolicy(s, 'firefox', [{ modelUrl: FOLDER, device: 'webgpu' }]);
   });
@@ -576,6 +614,10 @@ await (async () => {
     const clear = () => s.page.do('cacheClear');
     const helpers = { same: await sameAs(s.page, wasm), clear };
     for (const foretold of [true, false]) await fullDisk(s, 'firefox', helpers, () => undefined, foretold);
+  });
+  await withPage('chromium', {}, async (s) => {
+    await buffers(s, 'chromium webgpu');
+    await likePillow(s, 'chromium webgpu', 0);
   });
   await withPage('chromium', { gpu: false }, (s) => withoutGpu(s, 'chromium'));
   await withPage('firefox', { prefs: { 'dom.webgpu.enabled': false } }, (s) => withoutGpu(s, 'firefox'));

@@ -10,6 +10,7 @@ if (asked.has('hardware')) {
   for (const key of ['vendor', 'architecture', 'description']) {
     Object.defineProperty(GPUAdapterInfo.prototype, key, { get: () => 'made up' });
   }
+  Object.defineProperty(GPUAdapterInfo.prototype, 'isFallbackAdapter', { get: () => false });
 }
 if (asked.has('largest-buffer')) {
   const largest = Number(asked.get('largest-buffer'));

@@ -1,6 +1,7 @@
 // Samples that run in a plain page: each is a module beside the installed package, imported as it stands.
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { launch } from '../../tools/browser/launch.mjs';
 import { serve } from '../../tools/serve.mjs';
 import { assert } from '../browser/runner.mjs';
 import { HERE, MODELS, project, ROOT, run, WORK } from './project.mjs';
@@ -142,6 +143,20 @@ export class SamplePages {
     const sum = numbers.reduce((a, b) => a + b, 0);
     assert(numbers.length === 1000 && Math.abs(sum - 1) < 1e-2, `probabilities add up to ${sum}`);
     assert(memory.weights > 1e6, memory);
+  }
+
+  /** The one that needs an adapter. */
+  async buffers(sample) {
+    const browser = await launch('chromium', () => undefined, {});
+    const pages = new SamplePages({ ...this.#bench, chromium: () => browser });
+    try {
+      const { said } = await pages.#run(sample);
+      const [[whole, offset, bytes]] = said;
+      assert(whole >= offset + bytes && offset % 256 === 0 && bytes === 4000, said);
+    } finally {
+      await pages.close();
+      await browser.close();
+    }
   }
 
   async talking(sample) {

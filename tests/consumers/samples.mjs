@@ -37,6 +37,7 @@ const RUNNERS = {
   'docs/web/README.md: What a session does': inPage('tensors'),
   'docs/web/README.md: What a session does (2)': inPage('talking'),
   'docs/web/README.md: What a session does (3)': inPage('classifying'),
+  'docs/web/README.md: Tensors in GPU buffers': inPage('buffers'),
   'docs/web/README.md: Answers of a given form': inPage('grammar'),
   'docs/web/README.md: Conversations that go on': inPage('conversation'),
   'docs/web/README.md: Tuned to the device': inPage('tuned'),

@@ -61,6 +61,17 @@ class ProgramBuilder {
   void call(int op, std::vector<int32_t> args) {
     instruction(pte::InstructionArguments::KernelCall, pte::CreateKernelCallDirect(fbb, op, &args).Union());
   }
+  /// A delegate of the method with this payload; calls of it take its inputs and outputs.
+  int delegate(const std::vector<uint8_t>& payload) {
+    payloads.push_back(pte::CreateBackendDelegateInlineDataDirect(fbb, &payload));
+    const auto data =
+        pte::CreateBackendDelegateDataReference(fbb, pte::DataLocation::INLINE, uint32_t(payloads.size()) - 1);
+    delegates.push_back(pte::CreateBackendDelegateDirect(fbb, "WebGPUBackend", data));
+    return int(delegates.size()) - 1;
+  }
+  void callDelegate(int delegate, std::vector<int32_t> args) {
+    instruction(pte::InstructionArguments::DelegateCall, pte::CreateDelegateCallDirect(fbb, delegate, &args).Union());
+  }
   void move(int from, int to) {
     instruction(pte::InstructionArguments::MoveCall, pte::CreateMoveCall(fbb, from, to).Union());
   }
@@ -73,8 +84,8 @@ class ProgramBuilder {
     const auto chain = pte::CreateChainDirect(fbb, nullptr, nullptr, &instructions);
     const std::vector chains{chain};
     methods.push_back(pte::CreateExecutionPlanDirect(fbb, name, 0, &values, &inputs, &outputs, &chains, &operators,
-                                                     nullptr, &arenas));
-    values.clear(), inputs.clear(), outputs.clear(), operators.clear(), instructions.clear();
+                                                     &delegates, &arenas));
+    values.clear(), inputs.clear(), outputs.clear(), operators.clear(), instructions.clear(), delegates.clear();
     arenas = {0};
   }
 
@@ -85,7 +96,7 @@ class ProgramBuilder {
       constants = pte::CreateSubsegmentOffsets(fbb, constant_segment, fbb.CreateVector(constant_offsets));
     std::vector<flatbuffers::Offset<pte::DataSegment>> segments;
     for (const auto& [offset, size] : segment_table) segments.push_back(pte::CreateDataSegment(fbb, offset, size));
-    fbb.Finish(pte::CreateProgramDirect(fbb, version, &methods, nullptr, nullptr, &segments, constants), "ET12");
+    fbb.Finish(pte::CreateProgramDirect(fbb, version, &methods, nullptr, &payloads, &segments, constants), "ET12");
     std::vector<uint8_t> head(fbb.GetBufferPointer(), fbb.GetBufferPointer() + fbb.GetSize());
     std::vector<uint8_t> header(32);
     std::memcpy(header.data(), "eh00", 4);
@@ -124,6 +135,8 @@ class ProgramBuilder {
   std::vector<flatbuffers::Offset<pte::EValue>> values;
   std::vector<flatbuffers::Offset<pte::Operator>> operators;
   std::vector<flatbuffers::Offset<pte::Instruction>> instructions;
+  std::vector<flatbuffers::Offset<pte::BackendDelegate>> delegates;
+  std::vector<flatbuffers::Offset<pte::BackendDelegateInlineData>> payloads;
   std::vector<flatbuffers::Offset<pte::ExecutionPlan>> methods;
 };
 

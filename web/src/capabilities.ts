@@ -33,8 +33,9 @@ const LIMITS = [
   'maxComputeWorkgroupStorageSize',
 ] as const;
 
-/** Browsers do not tell the kind of an adapter, but software ones name themselves. */
-export function isSoftware(adapter: { vendor: string; architecture: string; description: string }): boolean {
+/** Browsers do not tell the kind of an adapter, but software ones are a fallback or name themselves. */
+export function isSoftware(adapter: Partial<GPUAdapterInfo>): boolean {
+  if (adapter.isFallbackAdapter) return true;
   const text = `${adapter.vendor} ${adapter.architecture} ${adapter.description}`;
   return /swiftshader|llvmpipe|lavapipe|basic render|software/i.test(text);
 }
@@ -47,10 +48,9 @@ async function webgpu(): Promise<Capabilities['webgpu']> {
     const adapter = await navigator.gpu.requestAdapter({ powerPreference: 'high-performance' }); // as the runtime does
     if (!adapter) return none('the browser found no GPU adapter');
     const { vendor, architecture, description } = adapter.info;
-    const software = adapter.info.isFallbackAdapter || isSoftware(adapter.info);
     return {
       available: true,
-      adapter: { vendor, architecture, description, software },
+      adapter: { vendor, architecture, description, software: isSoftware(adapter.info) },
       features: [...adapter.features].sort(),
       limits: Object.fromEntries(LIMITS.map((name) => [name, Number(adapter.limits[name])])),
     };

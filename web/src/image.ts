@@ -1,6 +1,6 @@
 // Pictures as inputs. They cross to the worker as they are (ImageBitmap, VideoFrame, Blob) and become a tensor there.
 import { makeError } from './errors.js';
-import type { Value } from './tensor.js';
+import type { GpuTensor, Value } from './tensor.js';
 
 export type ImageSource =
   | ImageBitmap
@@ -14,7 +14,7 @@ export type ImageSource =
 
 /**
  * A picture as an input of `session.run`: cropped, scaled, and normalised to `(value - mean) / std` with values of 0 to
- * 255, in the order R, G, B: an f32 tensor [1, 3, height, width].
+ * 255, in the order R, G, B: an f32 tensor [1, 3, height, width]. On the GPU where the model runs there.
  */
 export interface ImageInput {
   image: ImageSource;
@@ -34,7 +34,7 @@ export interface ImageInput {
   transient?: boolean;
 }
 
-export type Input = Value | ImageInput;
+export type Input = Value | GpuTensor | ImageInput;
 
 export function isImageInput(value: Input): value is ImageInput {
   return typeof value === 'object' && value !== null && 'image' in value;

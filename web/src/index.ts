@@ -1,10 +1,19 @@
 export { ExecuTorchRuntime } from './runtime.js';
 export { Sequence } from './sequence.js';
-export { Session, type RunOptions } from './session.js';
+export { Session, type GpuRunOptions, type RunOptions } from './session.js';
 export { type ImageInput, type ImageSource, type Input } from './image.js';
 export type { CachedModelInfo, CacheUsage } from './cache.js';
 export { Generation } from './generation.js';
-export { tensor, toNumbers, type DType, type Tensor, type TensorData, type Value } from './tensor.js';
+export {
+  tensor,
+  toNumbers,
+  type DType,
+  type GpuTensor,
+  type OutputPlace,
+  type Tensor,
+  type TensorData,
+  type Value,
+} from './tensor.js';
 export * from './errors.js';
 export type {
   AdapterOptions,
@@ -24,6 +33,7 @@ export type {
   ManifestFile,
   ManifestVariant,
   MemoryReport,
+  MethodInfo,
   ModelSource,
   Path,
   Precision,

@@ -1,7 +1,7 @@
 // Every message between page and worker. A request has an id; it gets any number of events and exactly one reply.
 import type { WireError } from './errors.js';
 import type { Input } from './image.js';
-import type { Value } from './tensor.js';
+import type { GpuTensor, OutputPlace, Value } from './tensor.js';
 import type {
   Counters,
   DebugOptions,
@@ -63,7 +63,12 @@ export type PlainGenerateOptions = Omit<GenerateOptions, 'signal' | 'onToken'>;
 /** Requests with their parameters and results. */
 export interface Calls {
   load: { params: LoadRequest; result: SessionInfo; event: Progress };
-  run: { params: { method: string; inputs: Input[] }; result: Value[]; event: never };
+  run: {
+    /** places: none, one, or one for each output. */
+    params: { method: string; inputs: Input[]; places: OutputPlace[] };
+    result: (Value | GpuTensor)[];
+    event: never;
+  };
   /** Another conversation: the calls below take its number, 0 is the session's own. */
   newSequence: { params: Record<string, never>; result: { sequence: number; stateBytes: number }; event: never };
   disposeSequence: { params: { sequence: number }; result: null; event: never };

@@ -169,8 +169,12 @@ export const ExecuTorchRuntime = {
   async loadModel(options: LoadOptions): Promise<Session> {
     const { channel, info } = await start(options, options?.signal);
     const { device } = info;
-    return new Session(channel, info, (signal) =>
-      device === 'webgpu' && typeof options.device !== 'object' ? onGpuAgain(options, signal) : start(options, signal),
+    const own = typeof options.device === 'object';
+    return new Session(
+      channel,
+      info,
+      (signal) => (device === 'webgpu' && !own ? onGpuAgain(options, signal) : start(options, signal)),
+      own,
     );
   },
 } as const;

@@ -5,7 +5,7 @@ import { checkSignal } from './checks.js';
 import { makeError, throwIfAborted } from './errors.js';
 import { crossing, isImageInput, type Input } from './image.js';
 import { Conversation, Sequence } from './sequence.js';
-import type { Value } from './tensor.js';
+import { isGpuTensor, type GpuTensor, type OutputPlace, type Value } from './tensor.js';
 import type { CallOptions, Counters, DeviceName, KernelTime, MemoryReport, Prompt, SessionInfo } from './types.js';
 
 /** Loads the same model once more. */
@@ -14,6 +14,11 @@ export type Reload = (signal: AbortSignal | undefined) => Promise<{ channel: Cha
 export interface RunOptions extends CallOptions {
   /** Default: `forward`. */
   method?: string;
+}
+
+export interface GpuRunOptions extends RunOptions {
+  /** Where the outputs are wanted: one place for all of them, or one for each. A number comes as it is. */
+  outputs: OutputPlace | readonly OutputPlace[];
 }
 
 export class Session extends Conversation {
@@ -25,6 +30,8 @@ export class Session extends Conversation {
     private channel: Channel,
     private loaded: SessionInfo,
     private readonly loadAgain: Reload,
+    /** It runs on a GPUDevice of the caller's, and on the caller's thread. */
+    private readonly onOwnDevice = false,
   ) {
     super();
   }
@@ -48,17 +55,33 @@ export class Session extends Conversation {
   /**
    * Runs a method and resolves to its outputs in order. Calls are queued, in order. The inputs are copied, pictures
    * included: they are yours again at once.
+   *
+   * On a GPUDevice of yours inputs and outputs may be GPU buffers, which no byte leaves. Inputs are read, and outputs
+   * written, by what has been submitted to the device's queue when the promise resolves. What lies in the model's own
+   * memory (`outputs: 'gpu'`) may be read until the session's next call, or dispose(); buffers of yours stay yours.
    */
-  async run(inputs: readonly Input[], options: RunOptions | string = {}): Promise<Value[]> {
-    const { method = 'forward', signal } = typeof options === 'string' ? { method: options } : options;
+  run(inputs: readonly Input[], options: GpuRunOptions): Promise<(Value | GpuTensor)[]>;
+  run(inputs: readonly Input[], options?: RunOptions | string): Promise<Value[]>;
+  async run(
+    inputs: readonly Input[],
+    options: (RunOptions & Partial<GpuRunOptions>) | string = {},
+  ): Promise<(Value | GpuTensor)[]> {
+    const { method = 'forward', signal, outputs = [] } = typeof options === 'string' ? { method: options } : options;
     const given: unknown = inputs;
     if (!Array.isArray(given)) throw makeError('invalid_argument', 'run takes a list of inputs');
     checkSignal(signal);
+    const places: OutputPlace[] = [outputs].flat();
+    if (!this.onOwnDevice && (inputs.some(isGpuTensor) || places.some((place) => place !== 'cpu'))) {
+      throw makeError(
+        'invalid_argument',
+        'GPU buffers need a model on their own device: loadModel({ device: theGPUDevice, worker: false })',
+      );
+    }
     const transfer: Transferable[] = [];
     const crossed = inputs.some(isImageInput)
       ? await Promise.all(inputs.map((input) => crossing(input, transfer)))
       : [...inputs];
-    return this.channel.call('run', { method, inputs: crossed }, { signal, transfer });
+    return this.channel.call('run', { method, inputs: crossed, places }, { signal, transfer });
   }
 
   /**

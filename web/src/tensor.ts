@@ -16,6 +16,30 @@ export interface Tensor {
   data: TensorData;
 }
 
+/**
+ * A contiguous row-major tensor in a buffer of the model's GPUDevice. `dtype` is that of the elements there: i32 stands for
+ * i64, i16 and bool (0 and 1), and f16 for f32 where the model runs with `precision: 'f16'`.
+ */
+export interface GpuTensor {
+  dtype: DType;
+  shape: number[];
+  buffer: GPUBuffer;
+  /** In bytes, a multiple of 256. Default: 0. */
+  offset?: number;
+  /** Of outputs: the bytes of the tensor, in whole words. */
+  size?: number;
+}
+
+/**
+ * Where an output is wanted: as a Tensor (`cpu`), as a GpuTensor in the model's own memory, or as one in a buffer of
+ * yours, from `offset` (a multiple of 256) on.
+ */
+export type OutputPlace = 'cpu' | 'gpu' | GPUBuffer | { buffer: GPUBuffer; offset?: number };
+
+export function isGpuTensor(value: unknown): value is GpuTensor {
+  return typeof value === 'object' && value !== null && 'dtype' in value && 'buffer' in value;
+}
+
 /** What a method takes and returns. Whole numbers are integers: a floating-point argument needs `{ float: 2 }`. */
 export type Value = Tensor | number | { float: number } | boolean | string | null;
 

@@ -330,6 +330,15 @@ export interface TuningInfo {
   candidates: number;
 }
 
+export interface MethodInfo {
+  name: string;
+  constant: boolean;
+  /** All of it runs on the GPU, so that its tensors may be there. */
+  gpuBuffers: boolean;
+  /** Of a constant method. */
+  values: number[];
+}
+
 export interface SessionInfo {
   device: DeviceName;
   path: Path;
@@ -347,11 +356,13 @@ export interface SessionInfo {
     vendor: string;
     architecture: string;
     description: string;
+    /** A program on the CPU plays the GPU. */
+    software: boolean;
     f16: boolean;
     subgroups: boolean;
     subgroupMatrix: boolean;
   };
-  methods: { name: string; constant: boolean; values: number[] }[];
+  methods: MethodInfo[];
   /** Of a model folder, without the hashes. */
   manifest?: Manifest;
   /** Files beside the program, by name: `labels.txt`, `preprocess.json`. */

@@ -80,7 +80,7 @@ describe('Channel', () => {
   it('rejects what cannot be cloned', async () => {
     const { channel } = start();
     const inputs = [(() => 1) as never];
-    await expect(channel.call('run', { method: 'forward', inputs })).rejects.toMatchObject({
+    await expect(channel.call('run', { method: 'forward', inputs, places: [] })).rejects.toMatchObject({
       code: 'invalid_argument',
     });
   });

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { InvalidArgumentError } from '../src/errors.js';
-import { DTYPES, tensor, type DType, type Value } from '../src/tensor.js';
+import { DTYPES, tensor, type DType, type GpuTensor, type OutputPlace, type Value } from '../src/tensor.js';
 import { decodeValues, encodeValues } from '../src/worker/values.js';
 
 describe('values', () => {
@@ -30,6 +30,39 @@ describe('values', () => {
   it('takes views into larger buffers', () => {
     const data = Float32Array.of(9, 1, 2, 9).subarray(1, 3);
     expect(decodeValues(encodeValues([{ dtype: 'f32', shape: [2], data }]))).toEqual([tensor('f32', [2], [1, 2])]);
+  });
+
+  it('names buffers of the GPU by their handles', () => {
+    const buffer = { usage: 0x80, size: 1000 } as GPUBuffer;
+    const handleOf = () => 7;
+    const t: GpuTensor = { dtype: 'f16', shape: [2, 5], buffer, offset: 256 };
+    const back = decodeValues(encodeValues([t], [], handleOf), (handle) => (handle === 7 ? buffer : (null as never)));
+    expect(back).toEqual([{ ...t, size: 744 }]);
+    // places are records without a shape: kind 7, and as data nothing, zeros, or handle, offset and room
+    const places: OutputPlace[] = ['cpu', 'gpu', buffer, { buffer, offset: 512 }];
+    const words = new Uint32Array(encodeValues([], places, handleOf).buffer);
+    expect([words[0], words[3], words[4], words[7]]).toEqual([7, 0, 7, 24]);
+    const doubles = [...new Float64Array(words.buffer)];
+    expect(doubles.slice(4, 7)).toEqual([0, 0, 0]);
+    expect(doubles.slice(9, 12)).toEqual([7, 0, 1000]);
+    expect(doubles.slice(14)).toEqual([7, 512, 488]);
+  });
+
+  it('refuses buffers that no kernel could use', () => {
+    const buffer = { usage: 0x80, size: 1000 } as GPUBuffer;
+    const wrong: [OutputPlace, RegExp][] = [
+      [{ usage: 0x4c, size: 8 } as GPUBuffer, /output 0 .*STORAGE/],
+      [{ buffer: undefined as never }, /STORAGE/],
+      [{ buffer, offset: 4 }, /offset 4 .*256/],
+      [{ buffer, offset: NaN }, /offset NaN/],
+      [{ buffer, offset: -256 }, /offset -256/],
+    ];
+    for (const [place, message] of wrong) {
+      expect(() => encodeValues([], [place], () => 1)).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
+      expect(() => encodeValues([], [place], () => 1)).toThrow(message);
+    }
+    const input: GpuTensor = { dtype: 'f32', shape: [1], buffer, offset: 8 };
+    expect(() => encodeValues([0, input], [], () => 1)).toThrow(/input 1: its offset 8/);
   });
 
   it('refuses what no method takes', () => {

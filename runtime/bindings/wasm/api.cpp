@@ -46,6 +46,8 @@ struct LoadedSession {
   std::unique_ptr<Generator> generator;
   std::vector<DispatchTime> profile;  // of the last step, where that is switched on
   bool busy = false;
+  bool on_gpu = false;
+  const Delegate* on_device = nullptr;  // that the last run went straight to; null: it went through the session
 };
 
 struct Module {
@@ -88,6 +90,7 @@ std::string capabilitiesJson() {
       .text("vendor", c.vendor)
       .text("architecture", c.architecture)
       .text("description", c.description)
+      .flag("software", c.software)
       .flag("f16", c.f16)
       .flag("subgroups", c.subgroups)
       .flag("subgroupMatrix", c.subgroup_matrix)
@@ -186,9 +189,15 @@ struct FreeDeleter {
 
 Task<Status> runMethod(LoadedSession& loaded, std::string method, std::unique_ptr<uint8_t, FreeDeleter> bytes,
                        size_t size, std::vector<uint8_t>& payload) {
-  ETWGPU_CO_ASSIGN(auto inputs, decodeInputs({bytes.get(), size}));
-  ETWGPU_CO_ASSIGN(auto outputs, co_await loaded.session->run(std::move(method), std::move(inputs)));
-  payload = encodeOutputs(outputs);
+  ETWGPU_CO_ASSIGN(DecodedCall call, decodeCall({bytes.get(), size}));
+  if (call.on_device && !loaded.on_gpu)
+    co_return Status(Code::invalid_argument, "the model runs on the CPU, which has no use for GPU buffers");
+  loaded.on_device = call.on_device ? loaded.session->soleDelegate(method) : nullptr;
+  Task<Result<std::vector<OutputValue>>> run =
+      call.on_device ? runOnDevice(*loaded.session, std::move(method), std::move(call.inputs), call.places)
+                     : loaded.session->run(std::move(method), std::move(call.inputs));
+  ETWGPU_CO_ASSIGN(auto outputs, co_await run);
+  payload = encodeOutputs(outputs, call.places.outputs);
   co_return Status();
 }
 
@@ -282,10 +291,13 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_session_load(int request, int source, const cha
   } else {
     config.backend = makeCpuBackend(options);
   }
-  detach(Session::load(std::move(config)), [request](Result<std::unique_ptr<Session>> session) {
+  const bool on_gpu = options.device == DeviceKind::webgpu;
+  detach(Session::load(std::move(config)), [request, on_gpu](Result<std::unique_ptr<Session>> session) {
     if (!session.ok()) return complete(request, session.status());
     const int id = module().next_session++;
-    module().sessions[id].session = std::shared_ptr<Session>(std::move(*session));
+    LoadedSession& loaded = module().sessions[id];
+    loaded.session = std::shared_ptr<Session>(std::move(*session));
+    loaded.on_gpu = on_gpu;
     complete(request, JsonObject().number("session", id).take());
   });
 }
@@ -344,7 +356,8 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_sequence_create(int request, int id) {
   });
 }
 
-/// `inputs`: records of values.h in memory from malloc, which this call takes over. Payload: the outputs' records.
+/// `inputs`: records of values.h, places behind the inputs, in memory from malloc, which this call takes over. Payload:
+/// the outputs' records.
 EMSCRIPTEN_KEEPALIVE void etwgpu_session_run(int request, int id, const char* method, int method_length,
                                              uint8_t* inputs, int inputs_length) {
   std::unique_ptr<uint8_t, FreeDeleter> bytes(inputs);
@@ -396,7 +409,8 @@ EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_inspect(int id) {
   LoadedSession* s = find(id);
   return s ? keep(text, s->session->inspectJson()) : nullptr;
 }
-/// {"methods": [{"name", "constant", "values"}]}, values: the integers of a constant method.
+/// {"methods": [{"name", "constant", "gpuBuffers", "values"}]}, gpuBuffers: for runOnDevice(); values: the integers of a
+/// constant method.
 EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_methods(int id) {
   static std::string text;
   LoadedSession* s = find(id);
@@ -407,7 +421,12 @@ EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_methods(int id) {
     for (int64_t v : s->session->constantIntegers(m.name))
       values += (values.empty() ? "" : ",") + format("%lld", (long long)v);
     list += (list.empty() ? "" : ",") +
-            JsonObject().text("name", m.name).flag("constant", m.constant).raw("values", "[" + values + "]").take();
+            JsonObject()
+                .text("name", m.name)
+                .flag("constant", m.constant)
+                .flag("gpuBuffers", s->on_gpu && s->session->soleDelegate(m.name))
+                .raw("values", "[" + values + "]")
+                .take();
   }
   return keep(text, "[" + list + "]");
 }
@@ -429,7 +448,10 @@ EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_memory(int id) {
 EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_stats(int id) {
   static std::string text;
   LoadedSession* s = find(id);
-  return s ? keep(text, statsJson(s->generator ? s->generator->lastStats() : s->session->lastStats())) : nullptr;
+  if (!s) return nullptr;
+  return keep(text, statsJson(s->generator   ? s->generator->lastStats()
+                              : s->on_device ? s->on_device->lastStats()
+                                             : s->session->lastStats()));
 }
 
 /// Switches the timing of dispatches (GPU) or nodes (CPU) of generated steps on or off. Returns a code.

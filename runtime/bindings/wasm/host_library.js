@@ -1,6 +1,5 @@
 // What the module asks of the JavaScript that made it: Module.etwgpuHost, an object with complete(), readSource(),
-// token(), mask(), pause(), piece() and
-// parseJson().
+// token(), mask(), pause(), piece(), parseJson() and, for webgpu_library.js, isSoftware().
 addToLibrary({
   etwgpu_complete: (request, code, message, messageLength, payload, payloadLength) => {
     Module.etwgpuHost.complete(request, code, message, messageLength, payload, payloadLength);

@@ -6,6 +6,7 @@ namespace etwgpu {
 namespace {
 
 using Kind = ValueSpec::Kind;
+constexpr auto kDeviceTensor = Kind(6), kOutputPlace = Kind(7);
 
 struct Record {
   uint32_t kind, dtype, rank, bytes;
@@ -24,12 +25,20 @@ Result<Input> scalar(std::span<const uint8_t> data) {
   return Input(value);
 }
 
-Result<Input> tensor(const Record& record, Sizes sizes, std::span<uint8_t> data) {
+Result<DeviceBuffer> place(std::span<const uint8_t> data) {
+  double numbers[3];
+  if (data.size() != sizeof(numbers)) return malformed("size of a place");
+  std::memcpy(numbers, data.data(), sizeof(numbers));
+  return DeviceBuffer{reinterpret_cast<WGPUBuffer>(uintptr_t(numbers[0])), uint64_t(numbers[1]), uint64_t(numbers[2])};
+}
+
+Result<Input> tensor(const Record& record, Sizes sizes, std::span<uint8_t> data, bool on_device) {
   if (!isValidDType(int(record.dtype))) return malformed("dtype");
   uint64_t bytes = dtypeSize(DType(record.dtype));
   for (int64_t s : sizes) {
     if (s < 0 || __builtin_mul_overflow(bytes, uint64_t(s), &bytes)) return malformed("sizes");
   }
+  if (on_device) return Input(TensorView{DType(record.dtype), std::move(sizes), nullptr, {}, nullptr});
   if (bytes != data.size()) {
     return Status(Code::invalid_argument,
                   format("a tensor %s of %s takes %llu bytes, its data has %zu", sizesToString(sizes).c_str(),
@@ -59,8 +68,8 @@ class Writer {
 
 }  // namespace
 
-Result<std::vector<Input>> decodeInputs(std::span<uint8_t> bytes) {
-  std::vector<Input> inputs;
+Result<DecodedCall> decodeCall(std::span<uint8_t> bytes) {
+  DecodedCall call;
   while (!bytes.empty()) {
     Record record;
     if (bytes.size() < sizeof(record)) return malformed("cut off");
@@ -72,10 +81,20 @@ Result<std::vector<Input>> decodeInputs(std::span<uint8_t> bytes) {
     Sizes sizes(record.rank);
     if (record.rank) std::memcpy(sizes.data(), bytes.data() + sizeof(record), sizes_bytes);
     const std::span<uint8_t> data = bytes.subspan(sizeof(record) + sizes_bytes, record.bytes);
+    bytes = bytes.subspan(size_t(total));
     Result<Input> input;
+    const bool on_device = Kind(record.kind) == kDeviceTensor;
     switch (Kind(record.kind)) {
+      case kOutputPlace:
+        call.places.outputs.emplace_back();
+        if (record.bytes) {
+          ETWGPU_ASSIGN(call.places.outputs.back(), place(data));
+          call.on_device = true;
+        }
+        continue;
+      case kDeviceTensor:
       case Kind::tensor:
-        input = tensor(record, std::move(sizes), data);
+        input = tensor(record, std::move(sizes), data, on_device);
         break;
       case Kind::integer:
         input = scalar<int64_t>(data);
@@ -90,16 +109,26 @@ Result<std::vector<Input>> decodeInputs(std::span<uint8_t> bytes) {
         return malformed("kind");
     }
     if (!input.ok()) return input.status();
-    inputs.push_back(std::move(*input));
-    bytes = bytes.subspan(size_t(total));
+    call.inputs.push_back(std::move(*input));
+    call.places.inputs.emplace_back();
+    if (on_device) {
+      ETWGPU_ASSIGN(call.places.inputs.back(), place(data));
+      call.on_device = true;
+    }
   }
-  return inputs;
+  return call;
 }
 
-std::vector<uint8_t> encodeOutputs(std::span<const OutputValue> values) {
+std::vector<uint8_t> encodeOutputs(std::span<const OutputValue> values,
+                                   std::span<const std::optional<DeviceBuffer>> places) {
   Writer writer;
-  for (const OutputValue& value : values) {
-    if (const auto* t = std::get_if<HostTensor>(&value)) {
+  for (size_t k = 0; k < values.size(); ++k) {
+    const OutputValue& value = values[k];
+    if (const auto* t = std::get_if<HostTensor>(&value); t && k < places.size() && places[k]) {
+      const DeviceBuffer& p = *places[k];
+      const double numbers[3] = {double(uintptr_t(p.buffer)), double(p.offset), double(p.size)};
+      writer.record(kDeviceTensor, uint32_t(t->dtype), t->sizes, numbers, sizeof(numbers));
+    } else if (t) {
       writer.record(Kind::tensor, uint32_t(t->dtype), t->sizes, t->bytes.data(), t->bytes.size());
     } else if (const auto* i = std::get_if<int64_t>(&value)) {
       writer.record(Kind::integer, 0, {}, i, sizeof(*i));

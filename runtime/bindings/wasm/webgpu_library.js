@@ -4,12 +4,21 @@
 // For the JavaScript around the module:
 //   Module.etwgpuBuffer(handle)        the GPUBuffer of a handle: weights stream into it past the Wasm heap
 //   Module.etwgpuImportDevice(device)  a handle for a GPUDevice of the page; C++ takes the reference over
+//   Module.etwgpuImportBuffer(buffer)  a handle for a GPUBuffer of the page, to be released; of one that is in the table, its
+//   Module.etwgpuRelease(handle)
 //   Module.etwgpuGpuStats()            {live: objects in the table, emptySubmits: of the poll below}
 const library = {
   $etwgpu__deps: ['$UTF8ToString', '$stringToNewUTF8'],
   $etwgpu__postset: `
     Module['etwgpuBuffer'] = (handle) => etwgpu.objects[handle];
     Module['etwgpuImportDevice'] = (device) => etwgpu.add(device);
+    Module['etwgpuImportBuffer'] = (buffer) => {
+      const known = etwgpu.objects.indexOf(buffer);
+      if (known < 0) return etwgpu.add(buffer);
+      etwgpu.counts[known]++;
+      return known;
+    };
+    Module['etwgpuRelease'] = (handle) => etwgpu.release(handle);
     Module['etwgpuGpuStats'] = () => ({ live: etwgpu.objects.length - 1 - etwgpu.free.length, emptySubmits: etwgpu.emptySubmits });`,
   $etwgpu: {
     objects: [null],
@@ -40,14 +49,17 @@ const library = {
     ],
     bufferTypes: { 2: 'uniform', 3: 'storage', 4: 'read-only-storage' }, // WGPUBufferBindingType
     errorFilters: ['', 'validation', 'out-of-memory', 'internal'], // WGPUErrorFilter
-    // Node's WebGPU crashes on views of shared memory.
-    copyWrites: typeof process === 'object' && typeof SharedArrayBuffer === 'function',
 
     add(object) {
       const handle = etwgpu.free.pop() ?? etwgpu.objects.length;
       etwgpu.objects[handle] = object;
       etwgpu.counts[handle] = 1;
       return handle;
+    },
+    release(handle) {
+      if (--etwgpu.counts[handle] > 0) return;
+      etwgpu.objects[handle] = null;
+      etwgpu.free.push(handle);
     },
     // WebGPU reports most errors to scopes, but some are thrown: a size beyond 2^53, a mapped buffer too large.
     create(device, make) {
@@ -131,11 +143,7 @@ const library = {
   etwgpu_js_retain: (handle) => {
     etwgpu.counts[handle]++;
   },
-  etwgpu_js_release: (handle) => {
-    if (--etwgpu.counts[handle] > 0) return;
-    etwgpu.objects[handle] = null;
-    etwgpu.free.push(handle);
-  },
+  etwgpu_js_release: (handle) => etwgpu.release(handle),
   etwgpu_js_destroy: (handle) => etwgpu.objects[handle].destroy(),
 
   // ---- adapter and device
@@ -170,6 +178,7 @@ const library = {
     const info = object.info ?? object.adapterInfo ?? {};
     HEAPU32[sizes >>> 2] = info.subgroupMinSize ?? 0;
     HEAPU32[(sizes >>> 2) + 1] = info.subgroupMaxSize ?? 0;
+    HEAPU32[(sizes >>> 2) + 2] = +Module.etwgpuHost.isSoftware(info);
     return stringToNewUTF8(
       [info.vendor, info.architecture, info.device, info.description].map((x) => x ?? '').join('\n'),
     );
@@ -248,9 +257,11 @@ const library = {
   etwgpu_js_unmap: (handle) => etwgpu.objects[handle].unmap(),
   etwgpu_js_write_buffer: (queue, buffer, offset, data, size) => {
     const at = data >>> 0;
-    if (etwgpu.copyWrites)
-      etwgpu.objects[queue].writeBuffer(etwgpu.objects[buffer], offset, HEAPU8.slice(at, at + size));
-    else etwgpu.objects[queue].writeBuffer(etwgpu.objects[buffer], offset, HEAPU8, at, size);
+    const { buffer: memory } = HEAPU8;
+    // Browsers take no views of memory that is shared or can be resized, and Node's WebGPU crashes on them.
+    if (memory instanceof ArrayBuffer && !memory.resizable)
+      etwgpu.objects[queue].writeBuffer(etwgpu.objects[buffer], offset, memory, at, size);
+    else etwgpu.objects[queue].writeBuffer(etwgpu.objects[buffer], offset, HEAPU8.slice(at, at + size));
   },
   etwgpu_js_submit: (queue, commands) => etwgpu.objects[queue].submit([etwgpu.objects[commands]]),
   etwgpu_js_work_done: (op, queue) => {

@@ -182,7 +182,7 @@ WGPUStatus wgpuAdapterGetLimits(WGPUAdapter adapter, WGPULimits* limits) {
 WGPUStatus wgpuDeviceGetLimits(WGPUDevice device, WGPULimits* limits) { return readLimits(toIndex(device), limits); }
 
 static WGPUStatus readInfo(int handle, WGPUAdapterInfo* info) {
-  uint32_t sizes[2] = {};
+  uint32_t sizes[3] = {};  // the last: whether it is one in software
   // One string with a line for each part; `vendor` owns it.
   const char* at = etwgpu_js_info(handle, sizes);
   for (WGPUStringView* part : {&info->vendor, &info->architecture, &info->device, &info->description}) {
@@ -192,7 +192,7 @@ static WGPUStatus readInfo(int handle, WGPUAdapterInfo* info) {
     at = *end ? end + 1 : end;
   }
   info->backendType = WGPUBackendType_WebGPU;
-  info->adapterType = WGPUAdapterType_Unknown;
+  info->adapterType = sizes[2] ? WGPUAdapterType_CPU : WGPUAdapterType_Unknown;
   info->subgroupMinSize = sizes[0];
   info->subgroupMaxSize = sizes[1];
   if (info->nextInChain && info->nextInChain->sType == WGPUSType_AdapterPropertiesSubgroupMatrixConfigs) {
@@ -367,6 +367,7 @@ void wgpuComputePassEncoderDispatchWorkgroups(WGPUComputePassEncoder pass, uint3
 void wgpuComputePassEncoderEnd(WGPUComputePassEncoder pass) { etwgpu_js_end_pass(toIndex(pass)); }
 
 void wgpuDeviceAddRef(WGPUDevice device) { etwgpu_js_retain(toIndex(device)); }
+void wgpuBufferAddRef(WGPUBuffer buffer) { etwgpu_js_retain(toIndex(buffer)); }
 #define X(Type)                                     \
   void wgpu##Type##Release(WGPU##Type handle) {     \
     if (handle) etwgpu_js_release(toIndex(handle)); \

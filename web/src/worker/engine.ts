@@ -72,7 +72,7 @@ export class Engine {
       this.model = await Model.load(params, signal, event);
       return this.model.info;
     },
-    run: ({ method, inputs }) => this.loaded().run(method, inputs),
+    run: ({ method, inputs, places }) => this.loaded().run(method, inputs, places),
     generate: ({ sequence, prompt, options }, signal, event) =>
       this.loaded().generate(sequence, prompt, options, signal, event),
     newSequence: () => this.loaded().newSequence(),

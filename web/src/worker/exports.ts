@@ -6,6 +6,8 @@ export interface Exports {
   HEAPU8: Uint8Array;
   etwgpuBuffer(handle: number): GPUBuffer;
   etwgpuImportDevice(device: GPUDevice): number;
+  etwgpuImportBuffer(buffer: GPUBuffer): number;
+  etwgpuRelease(handle: number): void;
   _malloc(bytes: number): number;
   _free(pointer: number): void;
   _etwgpu_build_id(): number;
@@ -131,4 +133,6 @@ export interface Host {
   piece(request: number, bytes: number, length: number): void;
   /** A pointer to what encodeJson() has made, or 0. */
   parseJson(text: number, length: number): number;
+  /** Called by webgpu_library.js, of an adapter's info. */
+  isSoftware(info: Partial<GPUAdapterInfo>): boolean;
 }

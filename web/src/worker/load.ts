@@ -1,5 +1,4 @@
 // From a load request to a session in the module: files, device, streams, and what is said about them.
-import { isSoftware } from '../capabilities.js';
 import { ExecuTorchError } from '../errors.js';
 import type { LoadRequest } from '../protocol.js';
 import type { CacheInfo, DeviceName, Path, Precision, Progress, TuningInfo } from '../types.js';
@@ -48,7 +47,7 @@ async function chooseDevice(module: WasmModule, request: LoadRequest): Promise<C
       f16: tier !== 'baseline',
       subgroups: tier !== 'baseline' && tier !== 'f16',
     });
-    if (request.device === 'auto' && isSoftware(adapter)) {
+    if (request.device === 'auto' && adapter.software) {
       const name = adapter.description || adapter.architecture || adapter.vendor;
       return { reason: `the GPU here is one in software (${name}), and the CPU path is faster` };
     }

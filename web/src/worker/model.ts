@@ -2,7 +2,7 @@
 import { makeError, type ExecuTorchError } from '../errors.js';
 import { isImageInput, type Input } from '../image.js';
 import type { LoadRequest, PlainGenerateOptions } from '../protocol.js';
-import type { Value } from '../tensor.js';
+import type { GpuTensor, OutputPlace, Value } from '../tensor.js';
 import type {
   Counters,
   DeviceName,
@@ -22,6 +22,7 @@ import { Grammars } from './grammar.js';
 import { load, pathOf } from './load.js';
 import type { WasmModule } from './module.js';
 import { toTensor } from './picture.js';
+import { PictureStages } from './picture_gpu.js';
 import { TextModel } from './tokenizer.js';
 import { decodeValues, encodeValues } from './values.js';
 
@@ -46,6 +47,8 @@ export class Model {
     /** On the session `session`, for models that generate text. */
     private readonly converse: ((session: number) => Conversation) | undefined,
     readonly info: SessionInfo,
+    /** Where pictures become tensors on the GPU. */
+    private readonly pictures: PictureStages | undefined,
   ) {
     if (converse) this.places.set(0, { session, conversation: converse(session) });
   }
@@ -105,14 +108,28 @@ export class Model {
         ));
     loaded.meter.finish();
     info.loadMs = performance.now() - began;
-    return new Model(module, session, device, text, converse, info);
+    // tensors of 16-bit floats are made by the runtime
+    const pictures = adapter && loaded.precision === 'f32' ? new PictureStages(module.gpuDevice()) : undefined;
+    return new Model(module, session, device, text, converse, info, pictures);
   }
 
-  async run(method: string, inputs: Input[]): Promise<Value[]> {
+  async run(method: string, inputs: Input[], places: OutputPlace[]): Promise<(Value | GpuTensor)[]> {
+    const { module } = this;
+    const onGpu = this.info.methods.some((m) => m.name === method && m.gpuBuffers) ? this.pictures : undefined;
     const values = await Promise.all(
-      inputs.map((input) => (isImageInput(input) ? toTensor(input) : Promise.resolve(input))),
+      inputs.map((input, i) => (isImageInput(input) ? toTensor(input, i, onGpu) : Promise.resolve(input))),
     );
-    return decodeValues(await this.module.run(this.session, method, encodeValues(values)));
+    const handles: number[] = [];
+    try {
+      const call = encodeValues(values, places, (buffer) => {
+        const handle = module.importBuffer(buffer);
+        handles.push(handle);
+        return handle;
+      });
+      return decodeValues(await module.run(this.session, method, call), (handle) => module.bufferOf(handle));
+    } finally {
+      for (const handle of handles) module.releaseBuffer(handle);
+    }
   }
 
   private place(sequence: number): Place {
@@ -192,6 +209,7 @@ export class Model {
   dispose(): void {
     for (const sequence of [...this.places.keys()]) if (sequence) this.disposeSequence(sequence);
     this.module.freeSession(this.session);
+    this.pictures?.dispose();
     if (this.device === 'webgpu') this.module.freeDevice();
   }
 }

@@ -1,6 +1,7 @@
 // The WebAssembly module behind promises: requests by id, data sources, strings, failures.
+import { isSoftware } from '../capabilities.js';
 import { RUNTIME_CODES, makeError, type ErrorCode, type ExecuTorchError } from '../errors.js';
-import type { KernelTime, SpeculationCounts, TuningInfo } from '../types.js';
+import type { KernelTime, MethodInfo, SpeculationCounts, TuningInfo } from '../types.js';
 import type { Exports, ModuleOptions } from './exports.js';
 import { encodeJson } from './json.js';
 import { StreamSource, WordWriter, type ReadTarget } from './source.js';
@@ -14,6 +15,8 @@ export interface Adapter {
   vendor: string;
   architecture: string;
   description: string;
+  /** A program on the CPU plays the GPU. */
+  software: boolean;
   f16: boolean;
   subgroups: boolean;
   subgroupMatrix: boolean;
@@ -142,6 +145,7 @@ export class WasmModule {
           const encoded = encodeJson(decoder.decode(this.copyOut(text, length)));
           return encoded ? this.copyIn(encoded) : 0;
         },
+        isSoftware,
       },
       poolSize: pool,
       mainScriptUrlOrBlob: urls.moduleUrl,
@@ -337,8 +341,21 @@ export class WasmModule {
   // ---- the API
 
   private device = 0;
+  gpuDevice(): GPUDevice {
+    return this.exports.etwgpuBuffer(this.device) as unknown as GPUDevice;
+  }
   private queue(): GPUQueue {
-    return (this.exports.etwgpuBuffer(this.device) as unknown as GPUDevice).queue;
+    return this.gpuDevice().queue;
+  }
+  /** A handle to be released. */
+  importBuffer(buffer: GPUBuffer): number {
+    return this.exports.etwgpuImportBuffer(buffer);
+  }
+  bufferOf(handle: number): GPUBuffer {
+    return this.exports.etwgpuBuffer(handle);
+  }
+  releaseBuffer(handle: number): void {
+    this.exports.etwgpuRelease(handle);
   }
   /** Resolves when the GPU has taken what was uploaded so far. */
   async uploaded(): Promise<void> {
@@ -363,7 +380,7 @@ export class WasmModule {
   /** Some browsers fail what is under way before they tell that the device is gone. */
   async explain(error: unknown): Promise<unknown> {
     if ((error as ExecuTorchError).code !== 'gpu_error' || !this.device) return error;
-    const device = this.exports.etwgpuBuffer(this.device) as unknown as GPUDevice;
+    const device = this.gpuDevice();
     const patience = new Promise<undefined>((resolve) => setTimeout(() => resolve(undefined), LOST_MS));
     const lost = await Promise.race([device.lost, patience]);
     return lost ? makeError('device_lost', `the GPU device is gone: ${lost.message || lost.reason}`) : error;
@@ -455,12 +472,8 @@ export class WasmModule {
   inspect(session: number): unknown {
     return JSON.parse(this.string(this.exports._etwgpu_session_inspect(session)));
   }
-  methods(session: number): { name: string; constant: boolean; values: number[] }[] {
-    return JSON.parse(this.string(this.exports._etwgpu_session_methods(session))) as {
-      name: string;
-      constant: boolean;
-      values: number[];
-    }[];
+  methods(session: number): MethodInfo[] {
+    return JSON.parse(this.string(this.exports._etwgpu_session_methods(session))) as MethodInfo[];
   }
   memory(session: number): Record<string, number> {
     return JSON.parse(this.string(this.exports._etwgpu_session_memory(session))) as Record<string, number>;

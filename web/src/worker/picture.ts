@@ -1,8 +1,9 @@
 // Pictures as tensors, to the bit as Pillow resamples them: two passes of 8-bit values in fixed point, across and then
-// down.
+// down. Here on the CPU; picture_gpu.ts does the same sums with the same weights.
 import { makeError } from '../errors.js';
 import { kindOf, type ImageInput } from '../image.js';
-import { tensor, type Tensor } from '../tensor.js';
+import type { PictureStages } from './picture_gpu.js';
+import { tensor, type GpuTensor, type Tensor } from '../tensor.js';
 
 export type Resampling = NonNullable<ImageInput['resample']>;
 /** left, top, width, height */
@@ -22,12 +23,12 @@ const FILTERS: Record<Resampling, { reach: number; at: (x: number) => number }> 
   },
 };
 /** Of a weight, behind the point. */
-const BITS = 22;
+export const BITS = 22;
 
 /**
  * For each of `wanted` pixels out of `size`: the first that counts, how many, and their weights; `stride` words a pixel.
  */
-function tapsOf(
+export function tapsOf(
   size: number,
   wanted: number,
   resample: Resampling,
@@ -134,11 +135,19 @@ export function normalize(
       data[c * step + to * next] = ((pixels[3 * i + c] as number) - m) / s;
     }
   }
-  return tensor('f32', layout === 'NCHW' ? [1, 3, height, width] : [1, height, width, 3], data);
+  return tensor('f32', shapeOf(input), data);
 }
 
-/** In the worker. @throws InvalidArgumentError for what no browser can read. */
-export async function toTensor(input: ImageInput): Promise<Tensor> {
+export function shapeOf({ size: [height, width], layout }: Omit<ImageInput, 'image'>): number[] {
+  return layout === 'NHWC' ? [1, height, width, 3] : [1, 3, height, width];
+}
+
+/** In the worker, for input number `index`. @throws InvalidArgumentError for what no browser can read. */
+export async function toTensor(
+  input: ImageInput,
+  index: number,
+  onGpu: PictureStages | undefined,
+): Promise<Tensor | GpuTensor> {
   let image = input.image as ImageBitmap | VideoFrame;
   let ours = input.transient === true;
   if (!['ImageBitmap', 'VideoFrame'].includes(kindOf(image))) {
@@ -149,17 +158,17 @@ export async function toTensor(input: ImageInput): Promise<Tensor> {
     }
     ours = true;
   }
+  const [width, height] =
+    'displayWidth' in image ? [image.displayWidth, image.displayHeight] : [image.width, image.height];
   try {
-    return draw(image, input);
+    const fit = fitOf(width, height, input);
+    return (await onGpu?.put(index, image, fit, input)) ?? draw(image, fit, input);
   } finally {
     if (ours) image.close();
   }
 }
 
-function draw(image: ImageBitmap | VideoFrame, input: ImageInput): Tensor {
-  const [width, height] =
-    'displayWidth' in image ? [image.displayWidth, image.displayHeight] : [image.width, image.height];
-  const { source, target } = fitOf(width, height, input);
+function draw(image: ImageBitmap | VideoFrame, { source, target }: Fit, input: ImageInput): Tensor {
   const [left, top, w] = source;
   let context: OffscreenCanvasRenderingContext2D | null = null;
   const rows: Rows = (from, count) => {
