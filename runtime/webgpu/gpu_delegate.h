@@ -178,7 +178,7 @@ class GpuDelegate final : public Delegate {
   std::vector<int32_t> command_dispatch_;  // which dispatch a command is
   std::vector<ReadBack> read_backs_;
   uint64_t read_back_bytes_ = 0;
-  std::vector<uint8_t> scratch_;  // conversions
+  std::vector<uint8_t> scratch_;      // conversions
   std::array<LentSet, 8> lent_sets_;  // the last that were made: a few buffers in turn, each with one of a few others
   size_t next_lent_ = 0;
   LentSet* lent_ = nullptr;         // of the last call; nullptr: nothing was lent

@@ -409,8 +409,8 @@ EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_inspect(int id) {
   LoadedSession* s = find(id);
   return s ? keep(text, s->session->inspectJson()) : nullptr;
 }
-/// {"methods": [{"name", "constant", "gpuBuffers", "values"}]}, gpuBuffers: for runOnDevice(); values: the integers of a
-/// constant method.
+/// {"methods": [{"name", "constant", "gpuBuffers", "values"}]}, gpuBuffers: for runOnDevice(); values: the integers of
+/// a constant method.
 EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_methods(int id) {
   static std::string text;
   LoadedSession* s = find(id);
@@ -420,13 +420,12 @@ EMSCRIPTEN_KEEPALIVE const char* etwgpu_session_methods(int id) {
     std::string values;
     for (int64_t v : s->session->constantIntegers(m.name))
       values += (values.empty() ? "" : ",") + format("%lld", (long long)v);
-    list += (list.empty() ? "" : ",") +
-            JsonObject()
-                .text("name", m.name)
-                .flag("constant", m.constant)
-                .flag("gpuBuffers", s->on_gpu && s->session->soleDelegate(m.name))
-                .raw("values", "[" + values + "]")
-                .take();
+    list += (list.empty() ? "" : ",") + JsonObject()
+                                            .text("name", m.name)
+                                            .flag("constant", m.constant)
+                                            .flag("gpuBuffers", s->on_gpu && s->session->soleDelegate(m.name))
+                                            .raw("values", "[" + values + "]")
+                                            .take();
   }
   return keep(text, "[" + list + "]");
 }
