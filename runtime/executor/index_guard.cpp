@@ -45,15 +45,13 @@ Status IndexGuard::check(std::span<const DelegateArg> inputs, std::span<const in
     const int64_t rows = use.rows.valid() ? values[size_t(use.rows.index)] : 1;
     const int64_t size = values[size_t(use.size.index)];
     for (int64_t i = 0, n = tensor.count(); i < n; ++i) {
-      const int64_t at =
-          tensor.dtype == DType::i32 ? tensor.as<const int32_t>()[i] : tensor.as<const int64_t>()[i];
+      const int64_t at = tensor.dtype == DType::i32 ? tensor.as<const int32_t>()[i] : tensor.as<const int64_t>()[i];
       if (at >= (use.wraps ? -size : 0) && at <= size - rows) continue;
       return Status(Code::invalid_argument,
-                    use.rows.valid()
-                        ? format("input %zu: positions %lld to %lld don't fit into a cache of %lld", use.input,
-                                 (long long)at, (long long)(at + rows - 1), (long long)size)
-                        : format("input %zu: index %lld is out of range for a dimension of %lld", use.input,
-                                 (long long)at, (long long)size));
+                    use.rows.valid() ? format("input %zu: positions %lld to %lld don't fit into a cache of %lld",
+                                              use.input, (long long)at, (long long)(at + rows - 1), (long long)size)
+                                     : format("input %zu: index %lld is out of range for a dimension of %lld",
+                                              use.input, (long long)at, (long long)size));
     }
   }
   return {};
