@@ -132,8 +132,24 @@ def test_demo():
     done = subprocess.run([ROOT / "tools/demo.sh"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((ROOT / "build/demo/report.json").read_text())
-    answers = {answer["device"]: answer["text"] for answer in report["devices"]}
-    assert set(answers) == {"webgpu", "wasm"} and all("Paris" in text for text in answers.values()), answers
+    gpu, cpu = report["devices"]
+    assert (gpu["device"], cpu["device"]) == ("webgpu", "wasm")
+    for asked in (gpu, cpu):
+        assert asked["prompt"] in done.stdout and asked["text"] in done.stdout
+        assert asked["text"] == "The capital of France is Paris."
+        assert asked["token_ids"] == [504, 3575, 282, 4649, 314, 7042, 30, 2]  # eager's, see models/test_smollm2.py
+        assert asked["browser"].startswith("chromium") and asked["tier"]
+        assert min(asked[rate] for rate in ("load_s", "prefill_tok_s", "decode_tok_s")) > 0
+        assert set(asked["gpu_bytes"]) == {"weights", "state", "arena", "other"}
+        assert asked["objects_created_per_token"] == 0
+    assert gpu["adapter"] and not cpu["adapter"]
+    assert 0 < gpu["dispatches_per_token"] <= 7 * 30 + 8 and gpu["submits_per_token"] == 1
+    assert gpu["read_back_bytes_per_token"] == 4 and gpu["peak_wasm_heap_bytes"] <= 96e6
+    sizes = gpu["gpu_bytes"]
+    assert sizes["weights"] > 70e6 and sizes["other"] <= 0.05 * (sizes["weights"] + sizes["state"] + sizes["arena"])
+    assert not any(cpu["gpu_bytes"].values()) and cpu["dispatches_per_token"] == cpu["submits_per_token"] == 0
+    transfer = report["runtime_transfer"]
+    assert len(transfer["builds"]) == 4 and 100_000 < transfer["gzip_bytes"] <= 450_000 < transfer["raw_bytes"]
 
 
 MIGRATION = ROOT / "docs/web/migration.md"
