@@ -86,8 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
     """`executorch-webgpu run FOLDER PROMPT …`: the text goes to stdout as it comes, figures to stderr."""
     from executorch_webgpu.generation import TextGenerator
 
+    options = {"precision": arguments.precision, "check_values": arguments.check_values}
     with TextGenerator(
-        arguments.folder, arguments.device, variant=arguments.variant, adapters=arguments.adapter
+        arguments.folder, arguments.device, variant=arguments.variant, adapters=arguments.adapter, **options
     ) as model:
         prompt = arguments.prompt
         if model.text_model.has_template and not arguments.raw:
@@ -217,6 +218,10 @@ def parser() -> argparse.ArgumentParser:
         "--adapter", type=Path, action="append", default=[], metavar="DIR", help="a LoRA adapter of peft; repeatable"
     )
     one.add_argument("--variant", metavar="NAME", help="of the folder's manifest; default: its first")
+    one.add_argument("--precision", choices=("f32", "f16"), default="f32", help="of intermediates on a GPU")
+    one.add_argument(
+        "--check-values", action="store_true", help="slow: name the first operator that gives a NaN or an infinity"
+    )
     one.add_argument("--raw", action="store_true", help="continue the text, without the model's chat template")
     one.set_defaults(run=run)
 

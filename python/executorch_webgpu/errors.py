@@ -95,6 +95,12 @@ class SavedStateError(ExecuTorchWebGPUError, ValueError):
     code = "saved_state"
 
 
+class NonFiniteError(ExecuTorchWebGPUError, ArithmeticError):
+    """With check_values=True: an operator gave a NaN or an infinity; the message names it."""
+
+    code = "non_finite"
+
+
 class InternalError(ExecuTorchWebGPUError):
     """A defect of the runtime."""
 
@@ -124,6 +130,7 @@ _CLASSES = {
         FileError,
         CancelledError,
         SavedStateError,
+        NonFiniteError,
         InternalError,
     )
 }

@@ -74,17 +74,26 @@ def why_on_cpu(call: dict[str, Any], delegates: int) -> str | None:
     rank = max((t["rank"] for t in call["tensors"]), default=0)
     if rank > listed.max_rank:
         return f"rank {rank}: GPU kernels take up to {listed.max_rank}"
+    if call["kernel"] == "aten.convolution.default" and rank > 4:
+        return f"{rank - 2} spatial dimensions: GPU kernels take 1 or 2"
     if not delegates:
         return "no delegate in this program: was it exported with WebGPUPartitioner?"
     return "refused at export for its arguments or neighbours: WebGPUPartitioner.report() told why"
 
 
 def explain(report: dict[str, Any]) -> dict[str, Any]:
-    """Adds `why` to the kernel calls of a report."""
+    """Adds to the kernel calls of a report `why` they are in no delegate, and in `fails` why the CPU cannot run them
+    either, or None."""
+    from executorch_webgpu.operators import why_not_on_cpu
+
     for method in report["methods"]:
         for instruction in method["instructions"]:
             if instruction["kind"] == "kernel":
                 instruction["why"] = why_on_cpu(instruction, len(method["delegates"]))
+                tensors, primitive = instruction["tensors"], instruction["served_by"] == "primitive"
+                dtypes, rank = {t["dtype"] for t in tensors}, max((t["rank"] for t in tensors), default=0)
+                fails = None if primitive else why_not_on_cpu(instruction["kernel"], dtypes, rank)
+                instruction["fails"] = fails
     return report
 
 
@@ -115,18 +124,19 @@ def _delegate(index: int, delegate: dict[str, Any]) -> list[str]:
 def _kernel_calls(method: dict[str, Any]) -> list[str]:
     """What runs on the CPU outside of delegates, and why."""
     calls: dict[tuple[str, str, str | None], int] = {}
+    served = {"nothing": "NO KERNEL", "kernel": "CPU kernel", "primitive": "primitive"}
     for i in method["instructions"]:
         if i["kind"] == "kernel":
-            key = (i["operator"], i["served_by"], i["why"])
+            label = f"FAILS: {i['fails']}" if i["served_by"] == "kernel" and i["fails"] else served[i["served_by"]]
+            key = (i["operator"], label, i["why"])
             calls[key] = calls.get(key, 0) + 1
     if not calls:
         return []
-    served = {"nothing": "NO KERNEL", "kernel": "CPU kernel", "primitive": "primitive"}
     reasons = {why for _, _, why in calls if why}
     common = reasons.pop() if len(reasons) == 1 else None  # said once
     rows = [
-        (op, f"× {n}", served[by], "" if why in (None, common) else why)
-        for (op, by, why), n in sorted(calls.items(), key=lambda item: item[0][:2])
+        (op, f"× {n}", label, "" if why in (None, common) else why)
+        for (op, label, why), n in sorted(calls.items(), key=lambda item: item[0][:2])
     ]
     return ["  kernel calls on the CPU" + (f" ({common}):" if common else ":"), *_table(rows, "    ")]
 

@@ -20,6 +20,8 @@ from .backend import AMBIGUOUS, BACKEND_ID, EXTERNAL_TAG, RANGES, STRUCTURE_ONLY
 from .lowering import patterns, predicates, symbols
 from .lowering.calls import ASSERTIONS, Call, is_getitem, is_symbolic, meta, op_name
 from .lowering.constants import Constants
+from .lowering.payload import DTYPES
+from .operators import why_not_on_cpu
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +66,7 @@ class Refusal:
     node: str
     op: str
     reason: str
+    on_cpu: str | None = None  # why the CPU of this runtime cannot run it either
 
 
 @dataclass
@@ -91,7 +94,8 @@ class Report:
         lines.append(f"{len(self.refusals)} nodes not delegated")
         by_reason: dict[tuple[str, str], list[str]] = {}
         for r in self.refusals:
-            by_reason.setdefault((r.op, r.reason), []).append(r.node)
+            reason = r.reason if r.on_cpu is None else f"{r.reason}; and {r.on_cpu} here"
+            by_reason.setdefault((r.op, reason), []).append(r.node)
         for (op, reason), nodes in by_reason.items():
             shown = ", ".join(nodes[:3]) + (", …" if len(nodes) > 3 else "")
             lines.append(f"  {len(nodes):5} {op}: {reason} ({shown})")
@@ -247,7 +251,20 @@ class WebGPUPartitioner(Partitioner):
         _tag_states(ep)
         self._report.delegates += len(tags)
         _log.info("%s", self._report)
+        for op, reason in {(r.op, r.on_cpu) for r in self._report.refusals if r.on_cpu}:
+            _log.warning("%s: neither a delegate nor the CPU of this runtime runs it (%s)", op, reason)
         return PartitionResult(tagged_exported_program=ep, partition_tags=tags)
+
+
+def _why_not_on_cpu(node: Node) -> str | None:
+    call = Call(node)
+    if call.schema is None or is_symbolic(node):
+        return None
+    if call.op == "aten.convolution.default" and call["transposed"]:
+        return "no CPU kernel for transposed convolutions"
+    values = [value for _, value, _ in call.tensors()] + [v for v in call.outputs if isinstance(v, torch.Tensor)]
+    dtypes = {DTYPES.get(value.dtype, str(value.dtype)).rstrip("_") for value in values}
+    return why_not_on_cpu(call.op, dtypes, max((value.dim() for value in values), default=0))
 
 
 class _Support(OperatorSupportBase):
@@ -287,7 +304,7 @@ class _Support(OperatorSupportBase):
         return node in self.taken or node in self.dequantisations or node in self.folded
 
     def refuse(self, node: Node, reason: str) -> None:
-        self.report.refusals.append(Refusal(node.name, op_name(node), reason))
+        self.report.refusals.append(Refusal(node.name, op_name(node), reason, _why_not_on_cpu(node)))
 
     def refuse_all(self, nodes: list[Node], reason: str) -> None:
         for node in nodes:

@@ -213,6 +213,7 @@ def load(
     max_binding_bytes: int = 0,
     tuning: str = "",
     adapters: Iterable[Adapter | str | os.PathLike] = (),
+    check_values: bool = False,
     progress: Callable[[int, int], bool | None] | None = None,
 ) -> Session:
     """Loads a program.
@@ -227,8 +228,9 @@ def load(
     adapters too (for tests). emulate_matrices: 8 or 16, for tests: subgroup matrices of that size in plain WGSL.
     max_binding_bytes: for tests, a limit below the device's; buffers hold twice that at most. tuning: what
     Session.tune() has found on this device. adapters: up to four LoRA adapters, as folders of peft or as Adapter with a
-    scale: the weights of the program stay as they are. progress: called with bytes read and their total; returning
-    False cancels.
+    scale: the weights of the program stay as they are. check_values: for debugging, slow: calls and generations raise
+    NonFiniteError at the first operator that gives a NaN or an infinity, which is named. progress: called with bytes
+    read and their total; returning False cancels.
 
     Raises a subclass of ExecuTorchWebGPUError.
     """
@@ -271,6 +273,7 @@ def load(
         max_binding_bytes,
         tuning,
         [(a if isinstance(a, Adapter) else Adapter(a)).native() for a in adapters],
+        bool(check_values),
         progress,
     )
     return Session(native, device)

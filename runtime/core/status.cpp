@@ -21,6 +21,7 @@ std::string_view codeName(Code code) {
                                                           "io_error",
                                                           "cancelled",
                                                           "saved_state",
+                                                          "non_finite",
                                                           "internal"};
   return kNames[size_t(code)];
 }

@@ -26,6 +26,7 @@ enum class Code : uint8_t {
   io_error,
   cancelled,
   saved_state,  // a saved state of another model, or a damaged one
+  non_finite,   // LoadOptions::check_values has found a NaN or an infinity
   internal,
 };
 constexpr int kCodeCount = int(Code::internal) + 1;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/executor/adapters.h"
+#include "runtime/executor/check_values.h"
 #include "runtime/executor/cpu_backend.h"
 #include "runtime/executor/cpu_caches.h"
 #include "runtime/graph/fused_ops.h"
@@ -109,6 +110,7 @@ class CpuDelegate final : public Delegate {
   Status argmax(const ExecuteOptions& options);
   Status run(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs, const ExecuteOptions& options);
   Status runNodes(const ExecuteOptions& options);
+  Status check(const Node& node) const;
 
   std::shared_ptr<CpuShared> shared_;  // first: outlives what is counted in its report
   std::shared_ptr<CpuProgram> program_;
@@ -504,6 +506,7 @@ Status CpuDelegate::runNodes(const ExecuteOptions& options) {
     shared_->scratchReset();
     if (!status.ok()) return Status(status.code(), node.op + " ('" + node.name + "'): " + status.message());
     ++stats_.dispatches;
+    if (shared_->options.check_values) ETWGPU_TRY(check(node));
     if (options.profile)
       options.profile->push_back(
           {node.op, node.name, std::chrono::duration<double, std::micro>(Clock::now() - start).count()});
@@ -513,6 +516,13 @@ Status CpuDelegate::runNodes(const ExecuteOptions& options) {
     if (from.data != to.data) std::memmove(to.data, from.data, std::min(from.bytes(), to.bytes()));
   }
   return {};
+}
+
+/// LoadOptions::check_values.
+Status CpuDelegate::check(const Node& node) const {
+  OperatorCheck check(graph_, node);
+  for (size_t i = 0; check.wants(i); ++i) check.values[i].look(view(check.values[i].id));
+  return check.verdict();
 }
 
 Status CpuDelegate::argmax(const ExecuteOptions& options) {

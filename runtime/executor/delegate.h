@@ -40,6 +40,9 @@ struct LoadOptions {
   /// Refuse to allocate more than this for one program (weights + state + arenas + constants).
   uint64_t memory_cap = uint64_t(4) << 30;
   std::string disabled_passes;
+  /// For debugging, slow: calls end with non_finite at the first operator that gives a NaN or an infinity
+  /// (check_values.h). No steps are in flight then.
+  bool check_values = false;
   /// Of the GPU's kernels; what it leaves open, the device's defaults decide.
   Tuning tuning;
 };

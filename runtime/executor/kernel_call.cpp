@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/executor/check_values.h"
 #include "runtime/executor/method_state.h"
 
 namespace etwgpu {
@@ -61,6 +62,24 @@ class ProgramCall final : public CpuCall {
       outs_.push_back(out);
     }
     return {};
+  }
+
+  /// After the kernel has run: LoadOptions::check_values.
+  Status checkValues() const {
+    const auto text = [](std::string_view s) { return s.empty() ? "" : s.data(); };  // flatbuffers end theirs by a NUL
+    OperatorCheck check(text(m_.method().name), name_.kernel.data(), "a kernel call", outs_.size() + inputs_.size());
+    check.outputs = outs_.size();
+    check.count = outs_.size() + inputs_.size();
+    for (size_t i = 0; check.wants(i); ++i) {
+      const RuntimeTensor& t = i < check.outputs ? *outs_[i] : *inputs_[i - check.outputs];
+      check.values[i].name = text(t.info->name);
+      check.values[i].constant = t.info->isConstant();
+      check.values[i].look(t.view());
+    }
+    for (const int32_t arg : args_) {
+      if (const auto* number = std::get_if<double>(&m_.value(arg))) check.given(*number);
+    }
+    return check.verdict();
   }
 
   size_t argCount() const override { return kinds_.size(); }
@@ -242,7 +261,7 @@ Status MethodState::runKernel(const Instruction& in, ThreadPool& pool, Activatio
   ProgramCall call(*this, *op.name, in.args, pool, activations);
   ETWGPU_TRY(call.check());
   const Status status = op.kernel(call);
-  if (status.ok()) return status;
+  if (status.ok()) return data_.check_values ? call.checkValues() : status;
   return error(status.code(), std::string(op.name->kernel) + ": " + status.message());
 }
 

@@ -67,6 +67,7 @@ Task<Status> Session::loadInto() {
   if (!config_.source) co_return Status(Code::invalid_argument, "no program given");
   if (!config_.backend && !config_.inspect_only) co_return Status(Code::invalid_argument, "no backend given");
   data_.budget.cap = config_.options.memory_cap;
+  data_.check_values = config_.options.check_values;
   ETWGPU_CO_ASSIGN(program_, co_await readProgram(*config_.source, config_.options.memory_cap));
   ETWGPU_CO_TRY(co_await readDataFiles());
   ETWGPU_CO_TRY(collectNamedData());
@@ -378,13 +379,17 @@ bool Session::hasOneDelegate() const {
   return count == 1;
 }
 
+DelegateOptions Session::delegateOptions(size_t method) const {
+  return {.alone = hasOneDelegate(), .import = {.method = specs_[method].name.c_str()}};
+}
+
 Status Session::makeDelegates(std::vector<PendingRead>& reads) {
   Status failure;
   for (size_t i = 0; i < methods_.size(); ++i) {
     for (size_t k = 0; k < methods_[i].delegates.size(); ++k) {
       LoadedDelegate& d = methods_[i].delegates[k];
       Result<std::unique_ptr<Delegate>> made =
-          config_.backend->createDelegate(d.payload, named_data_, {.alone = hasOneDelegate()});
+          config_.backend->createDelegate(d.payload, named_data_, delegateOptions(i));
       if (!made.ok()) {
         const std::string message =
             format("%s: method %s, delegate %zu: ", program_->file.c_str(), specs_[i].name.c_str(), k) +
@@ -412,7 +417,7 @@ Task<Status> Session::rebuild(std::string method, Tuning tuning) {
     methods_[i].verifier.reset();
     for (LoadedDelegate& d : methods_[i].delegates) {
       ETWGPU_CO_ASSIGN(std::unique_ptr<Delegate> made,
-                       config_.backend->createDelegate(d.payload, named_data_, {.alone = hasOneDelegate()}));
+                       config_.backend->createDelegate(d.payload, named_data_, delegateOptions(i)));
       if (!made->takeReads().empty()) co_return Status(Code::internal, "a rebuilt delegate wants to read");
       ETWGPU_CO_TRY(co_await made->finishLoading());
       d.delegate = std::move(made);

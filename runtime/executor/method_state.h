@@ -48,6 +48,7 @@ struct MemoryBudget {
 /// Data of the program that all methods share.
 struct ProgramData {
   MemoryBudget budget;
+  bool check_values = false;             // LoadOptions
   std::vector<const uint8_t*> segments;  // those with constants and initial values, if all of them is here; else null
   std::map<std::pair<int32_t, uint64_t>, const uint8_t*> pieces;  // by segment and offset: what was read of the others
   std::map<std::string, std::pair<const uint8_t*, uint64_t>, std::less<>> external;  // of .ptd files, by name

@@ -213,7 +213,8 @@ Task<Status> Session::runDelegate(LoadedMethod& m, const Instruction& in) {
   stats_.submits += s.submits;
   stats_.read_back_bytes += s.read_back_bytes;
   stats_.upload_bytes += s.upload_bytes;
-  Status result = status.ok() ? status : state.error(status.code(), where + ": " + status.message());
+  const bool told = status.ok() || status.code() == Code::non_finite;  // which names all there is to name
+  Status result = told ? status : state.error(status.code(), where + ": " + status.message());
   for (size_t k = 0; k < out_count && result.ok(); ++k) {
     const int32_t index = in.args[in_count + k];
     if (outputs[k].is_int) {
@@ -309,7 +310,9 @@ Task<Result<Delegate*>> Session::verifier(std::string method, int64_t rows) {
   if (!m) co_return Status(Code::invalid_argument, "method " + method + " is not one delegate call alone");
   if (!m->verifier) {
     const int32_t index = m->state->method().instructions[0].index;
-    const DelegateOptions options{hasOneDelegate(), {.max_size = rows, .all_rows = true}};
+    const DelegateOptions options{
+        hasOneDelegate(),
+        {.max_size = rows, .all_rows = true, .method = m->delegates[size_t(index)].delegate->graph().method}};
     ETWGPU_CO_ASSIGN(auto made,
                      config_.backend->createDelegate(m->delegates[size_t(index)].payload, named_data_, options));
     // a stream has gone by

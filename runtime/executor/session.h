@@ -164,6 +164,7 @@ class Session {
                   const uint8_t*& bytes);
   Status collectMissing();
   bool hasOneDelegate() const;
+  DelegateOptions delegateOptions(size_t method) const;
   Status makeDelegates(std::vector<PendingRead>& reads);
   Task<Status> readAll(std::vector<PendingRead> reads);
   Task<Status> loadInto();

@@ -172,6 +172,7 @@ struct Graph {
   std::vector<GraphOutput> outputs;
   std::vector<GraphMutation> mutations;
   std::string exporter;
+  const char* method = "";  // of the program, for messages
   /// The largest size of an input by the payload, where ImportOptions::max_size has bounded it; else 0.
   int64_t exported_size = 0;
   /// Digest of the payload, which has a hash of the weights in it: tells models apart.
@@ -210,6 +211,7 @@ struct ImportOptions {
   int64_t max_size = 0;
   /// keepAllRows.
   bool all_rows = false;
+  const char* method = "";  // Graph::method: lives on
 };
 Result<Graph> importGraph(std::span<const uint8_t> payload, const NamedDataSizes& named_data,
                           const ImportOptions& options = {});

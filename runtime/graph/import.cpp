@@ -43,6 +43,7 @@ class Importer {
 
   Result<Graph> run() {
     graph_.exporter = text(source_.exporter());
+    graph_.method = options_.method;
     ETWGPU_TRY(symbols());
     ETWGPU_TRY(expressions());
     ETWGPU_TRY(values());

@@ -246,6 +246,7 @@ Task<Status> GpuDelegate::execute(std::span<const DelegateArg> inputs, std::span
     if (!status.ok()) forgetLent();
   }
   ETWGPU_CO_TRY(status);
+  if (store_->options().check_values) ETWGPU_CO_TRY(co_await submitChecked());
   if (profiling_) ETWGPU_CO_TRY(co_await readProfile());
   if (read_back_bytes_ > 0) ETWGPU_CO_TRY(co_await readOutputs(outputs, options));
   co_return device.takeError();
@@ -264,7 +265,7 @@ Status GpuDelegate::start(std::span<const DelegateArg> inputs, std::span<Delegat
   ETWGPU_TRY(states_->rings.enter(guard_, inputs, values_));
   ETWGPU_TRY(uploadInputs(inputs));
   if (profiling_) ETWGPU_TRY(prepareProfiling());
-  submit();
+  if (!store_->options().check_values) submit(0, commands_.size(), true);
   return {};
 }
 
@@ -479,11 +480,13 @@ Status GpuDelegate::growStaging(uint64_t bytes) {
   return {};
 }
 
-void GpuDelegate::submit() {
+/// Commands [begin, end); with the last of a call the read-back.
+void GpuDelegate::submit(size_t begin, size_t end, bool last) {
   Device& device = store_->device();
   const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device.handle(), nullptr));
-  record(encoder.get());
+  record(encoder.get(), begin, end, last);
   for (const ReadBack& r : read_backs_) {
+    if (!last) break;
     wg::CommandEncoderCopyBufferToBuffer(encoder.get(), r.from.buffer, r.from.offset, r.to ? r.to : staging_.get(),
                                          r.offset, alignedTo(r.bytes, 4));
   }
@@ -491,21 +494,22 @@ void GpuDelegate::submit() {
   const WGPUCommandBuffer list = commands.get();
   wg::QueueSubmit(device.queue(), 1, &list);
   stats_.dispatches = int(commands_.size());
-  stats_.submits = 1;
+  ++stats_.submits;
 }
 
-/// One pass, unless a state is copied between dispatches.
-void GpuDelegate::record(WGPUCommandEncoder encoder) {
-  size_t at = 0;
+/// Commands [begin, end) and the copies before each of them, with the last also those behind it. One pass, unless a
+/// state is copied between dispatches.
+void GpuDelegate::record(WGPUCommandEncoder encoder, size_t begin, size_t end, bool last) {
   for (size_t i = 0; i < copies_.size(); ++i) {
     const Copy& copy = copies_[i];
-    recordDispatches(encoder, at, copy.position);
-    at = copy.position;
+    if (copy.position < begin || (copy.position >= end && !last)) continue;
+    recordDispatches(encoder, begin, copy.position);
+    begin = copy.position;
     if (copy.bytes == 0) continue;
     const GpuSlice from = *sliceOf(plan_.copies[i].value);
     wg::CommandEncoderCopyBufferToBuffer(encoder, from.buffer, from.offset, copy.to.buffer, copy.to.offset, copy.bytes);
   }
-  recordDispatches(encoder, at, commands_.size());
+  recordDispatches(encoder, begin, end);
   if (!profiling_ || commands_.size() == 0) return;
   const uint32_t timed = std::min(uint32_t(commands_.size()), kMaxTimed);
   wg::CommandEncoderResolveQuerySet(encoder, queries_.get(), 0, 2 * timed, query_buffer_.get(), 0);

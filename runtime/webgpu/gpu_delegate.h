@@ -142,8 +142,10 @@ class GpuDelegate final : public Delegate {
   Status describeOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options);
   Status growStaging(uint64_t bytes);
   Result<WGPUBuffer> stateBuffer(const StateRange& range) const;
-  void submit();
-  void record(WGPUCommandEncoder encoder);
+  void submit(size_t begin, size_t end, bool last);
+  Task<Status> submitChecked();
+  bool copyOut(ValueId id, uint64_t offset, uint64_t bytes);
+  void record(WGPUCommandEncoder encoder, size_t begin, size_t end, bool last);
   void recordDispatches(WGPUCommandEncoder encoder, size_t begin, size_t end);
   Status prepareProfiling();
   Task<Status> readOutputs(std::span<DelegateArg> outputs, const ExecuteOptions& options);

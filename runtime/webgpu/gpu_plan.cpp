@@ -160,6 +160,7 @@ class Planner {
     for (const ValueId value : context.scratch) scratch_.push_back({value, int32_t(index)});
     for (size_t i = 0; i < context.dispatches.size(); ++i) {
       PlannedDispatch d{std::move(context.dispatches[i]), name};
+      d.node_index = index;
       if (extra < plan_.argmax.size()) d.only_argmax = plan_.argmax[extra].output;
       if (extra != SIZE_MAX && extra >= plan_.argmax.size()) d.only_sample = kSamplePasses[i];
       plan_.dispatches.push_back(std::move(d));

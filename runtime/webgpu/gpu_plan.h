@@ -20,6 +20,7 @@ struct PlannedDispatch {
   std::string node;          // for messages and profiles
   int32_t only_argmax = -1;  // runs only in calls that ask for the argmax of this output
   int8_t only_sample = -1;   // runs only in steps that draw their token with this filter (SampleFilter)
+  size_t node_index = 0;     // beyond the graph's nodes: one that chooses a token
 };
 
 /// The optional argmax over the last dimension of an output.

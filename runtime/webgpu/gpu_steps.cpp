@@ -26,7 +26,10 @@ int64_t GpuDelegate::preferredChunk() const {
              : 1024;
 }
 
-int GpuDelegate::maxSteps() const { return profiling_ ? std::min(ring_.depth(), 1) : ring_.depth(); }
+int GpuDelegate::maxSteps() const {
+  if (store_->options().check_values) return 0;
+  return profiling_ ? std::min(ring_.depth(), 1) : ring_.depth();
+}
 
 Status GpuDelegate::setSampling(const StepChoice& choice, std::span<const int32_t> history) {
   if (stepsInFlight() > 0) return Status(Code::invalid_argument, "steps are in flight");
@@ -104,7 +107,7 @@ Status GpuDelegate::submitStep(const StepRequest& request) {
   if (profiling_) ETWGPU_TRY(prepareProfiling());
 
   const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device.handle(), nullptr));
-  record(encoder.get());
+  record(encoder.get(), 0, commands_.size(), true);
   last_step_tokens_ = request.ids.empty() ? 1 : int64_t(request.ids.size());
   const uint64_t row = plan_.feedback.last_row_only ? 0 : uint64_t(last_step_tokens_ - 1);
   if (!request.choose) last_step_tokens_ = 0;

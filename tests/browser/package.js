@@ -376,6 +376,18 @@ window.tests = {
     return { whole, chunks, tools, aborted };
   },
 
+  /** 1 2 3 4 divided by `y`. */
+  async divide({ y, ...options }) {
+    const session = await ExecuTorchRuntime.loadModel(options);
+    const matrix = (values) => tensor('f32', [2, 2], Float32Array.from(values));
+    try {
+      const [output] = await session.run([matrix([1, 2, 3, 4]), matrix(y)]);
+      return String([...output.data]);
+    } finally {
+      await session.dispose();
+    }
+  },
+
   /** What is answered with an adapter from a URL, without, and with the same one at hand. */
   async adapted({ adapter, ...options }) {
     const names = ['adapter_config.json', 'adapter_model.safetensors'];

@@ -27,6 +27,7 @@ const PROGRAM = `${FOLDER}model.pte`;
 if (![FOLDER, LLM].every((url) => existsSync(path.join(MODELS, '..', url, 'manifest.json')))) {
   execFileSync(path.join(ROOT, 'tools/models.sh'), ['--demo'], { stdio: 'inherit' });
 }
+execFileSync(path.join(ROOT, 'tools/fixtures.sh'), { stdio: 'inherit' });
 const sizeOf = (url) => statSync(path.join(MODELS, '..', url)).size;
 
 const FULL = process.env.ETWGPU_TEST_FULL === '1';
@@ -44,6 +45,7 @@ const MOUNTS = {
   '/models/': MODELS,
   '/pictures/': PICTURES,
   '/models/parts/': PARTS,
+  '/fixtures/': path.join(ROOT, 'build/fixtures'),
   '/adapters/': ADAPTERS,
   '/stale/': STALE,
   '/models/variants/': VARIANTS,
@@ -555,6 +557,24 @@ async function buffers({ page }, label) {
   });
 }
 
+async function checking({ page }, label, device) {
+  await test(`${label} ${device}: debug.checkValues names the operator that divides by zero`, async () => {
+    const load = { modelUrl: '/fixtures/ratio.pte', device };
+    const y = [1, 2, 0, 4];
+    await page.do('divide', { ...load, y }); // says nothing
+    const checked = { ...load, debug: { checkValues: true } };
+    const quotients = await page.do('divide', { ...checked, y: [1, 2, 1, 4] });
+    assert(quotients === '1,1,3,1', quotients);
+    const error = await page.fails('divide', { ...checked, y });
+    assert(error.class === 'NonFiniteError' && error.code === 'non_finite', error);
+    assert(
+      /^method forward: etwgpu\.pointwise \(\w+\) .* f32 \[2, 2\] inf at \[1, 0\]; inputs: /.test(error.message),
+      error,
+    );
+    return error.message;
+  });
+}
+
 async function firefox({ page, asked }) {
   await test('firefox webgpu: downloaded, kept, loaded from the cache, on both sides of a worker', async () => {
     const gpu = { modelUrl: FOLDER, device: 'webgpu' };
@@ -600,12 +620,14 @@ await (async () => {
     await likePillow(s, 'chromium', 5);
     await talking(s, 'chromium');
     await adapting(s, 'chromium');
+    await checking(s, 'chromium', 'wasm');
     await quietThread(s, 'chromium');
   });
   await withPage('firefox', {}, async (s) => {
     await firefox(s);
     await buffers(s, 'firefox webgpu');
     await likePillow(s, 'firefox webgpu', 0);
+    await checking(s, 'firefox', 'webgpu');
     await failingWorkers(s, 'firefox');
     await strictPolicy(s, 'firefox', [{ modelUrl: FOLDER, device: 'webgpu' }]);
   });

@@ -184,11 +184,21 @@ def decoder(all_logits: bool = False) -> Fixture:
     )
 
 
+class Ratio(nn.Module):
+    def forward(self, x, y):
+        return x / y
+
+
+def ratio() -> Fixture:
+    return Fixture(Ratio(), [(torch.ones(2, 2), 2 * torch.ones(2, 2))])
+
+
 FIXTURES: dict[str, Callable[[], Fixture]] = {
     "mlp": mlp,
     "conv": conv,
     "mixed": mixed,
     "portable": portable,
+    "ratio": ratio,
     "decoder2": decoder,
     "decoder2_all": lambda: decoder(all_logits=True),
 }

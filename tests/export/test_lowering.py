@@ -190,12 +190,26 @@ def test_state_that_an_island_reads_belongs_to_the_program():
             "transposed",
         ),
         (lambda x: x.argmax().float() + 1, [4, 4], "aten.argmax.default", "all dimensions"),
+        (lambda x: F.conv3d(x, torch.ones(2, 2, 2, 2, 2)), [1, 2, 5, 5, 5], "aten.convolution.default", "3 spatial"),
     ],
 )
 def test_refusals_have_reasons(function, shape, op, reason):
     exported = export(function, (torch.randn(shape),))
     assert reason in exported.refusals()[op]
     assert op in str(exported.partitioner.report())
+
+
+def test_the_report_says_what_nothing_here_runs(caplog):
+    """As ExecuTorch's own kernels would: operators that neither a delegate nor this runtime's CPU takes."""
+    exported = export(lambda x: F.conv3d(x, torch.ones(2, 2, 2, 2, 2)).half(), (torch.randn(1, 2, 5, 5, 5),))
+    reasons = {r.op: r.on_cpu for r in exported.partitioner.report().refusals}
+    assert reasons["aten.convolution.default"] == "no CPU kernel for 3 spatial dimensions"
+    assert reasons["dim_order_ops._to_dim_order_copy.default"] == "no CPU kernel for f16"
+    text = str(exported.partitioner.report())
+    assert "3 spatial dimensions; and no CPU kernel for 3 spatial dimensions here" in text
+    assert "aten.convolution.default: neither a delegate nor the CPU of this runtime runs it" in caplog.text
+    cumsum = export(lambda x: torch.cumsum(x, 0), (torch.randn(4),)).partitioner.report()
+    assert [r.on_cpu for r in cumsum.refusals] == [None]
 
 
 def test_views_alone_are_no_delegate():

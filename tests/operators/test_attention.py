@@ -15,7 +15,15 @@ pytestmark = pytest.mark.gpu
 
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "s", "t", "d"),
-    [(4, 4, 1, 1, 64), (4, 2, 33, 65, 32), (3, 3, 7, 129, 40), (2, 1, 5, 9, 256), (2, 2, 65, 64, 16), (4, 2, 6, 7, 5)],
+    [
+        (4, 4, 1, 1, 64),
+        (4, 2, 33, 65, 32),
+        (3, 3, 7, 129, 40),
+        (2, 1, 5, 9, 256),
+        (2, 2, 65, 64, 16),
+        (4, 2, 6, 7, 5),
+        (4, 2, 6, 9, 320),
+    ],
 )
 @pytest.mark.parametrize("mask", [None, "bool", "float", "causal"])
 def test_sdpa(tmp_path, heads, kv_heads, s, t, d, mask):

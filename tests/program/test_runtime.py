@@ -430,7 +430,34 @@ def test_inspect_says_why(tmp_path, capsys):
     assert inspect.main([str(path)]) == 0
     text = capsys.readouterr().out
     assert "aten.cumsum.default is not in schema/operators.yaml" in text
+    assert "FAILS: no CPU kernel for f64" in text
     assert max(map(len, text.splitlines())) <= 160
+
+
+class Volume(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv3d(2, 3, 3)
+
+    def forward(self, x):
+        return self.conv(x).relu()
+
+
+def test_inspect_says_what_would_fail(tmp_path, capsys):
+    """What it says fails, fails when it is called; what it does not, runs."""
+    x = torch.randn(1, 2, 5, 5, 5)
+    path = _write(tmp_path / "m.pte", _export(Volume(), (x,), partition=True).to_executorch())
+    (method,) = inspect_program(path)["methods"]
+    (call,) = (i for i in method["instructions"] if i["kind"] == "kernel")
+    assert call["why"] == "3 spatial dimensions: GPU kernels take 1 or 2"
+    assert call["fails"] == "no CPU kernel for 3 spatial dimensions"
+    assert inspect.main([str(path)]) == 0
+    assert "FAILS: no CPU kernel for 3 spatial dimensions" in capsys.readouterr().out
+    with pytest.raises(errors.ExecuTorchWebGPUError, match=r"aten\.convolution"):
+        load(path, "cpu").forward(x)
+    half = _write(tmp_path / "h.pte", _export(Mixed(), (torch.randn(4, 8),), partition=True).to_executorch())
+    with pytest.raises(errors.ExecuTorchWebGPUError, match="no kernel for f64"):
+        load(half, "cpu").forward(torch.randn(4, 8))
 
 
 def test_inspect_of_a_program_without_delegates(fixture_of):

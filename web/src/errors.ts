@@ -16,6 +16,7 @@ export const RUNTIME_CODES = [
   'io_error',
   'cancelled',
   'saved_state',
+  'non_finite',
   'internal',
 ] as const;
 
@@ -65,6 +66,8 @@ export class IntegrityError extends ExecuTorchError {}
 export class CancelledError extends ExecuTorchError {}
 /** A saved state that is damaged or belongs to another model; nothing was changed. */
 export class SavedStateError extends ExecuTorchError {}
+/** With `debug: { checkValues: true }`: an operator gave a NaN or an infinity; the message names it. */
+export class NonFiniteError extends ExecuTorchError {}
 export class InternalError extends ExecuTorchError {}
 /** The JavaScript and the WebAssembly come from different builds; the message has both ids. */
 export class BuildMismatchError extends ExecuTorchError {}
@@ -96,6 +99,7 @@ const CLASSES: Record<ErrorCode, new (code: ErrorCode, message: string, options?
   io_error: DownloadError,
   cancelled: CancelledError,
   saved_state: SavedStateError,
+  non_finite: NonFiniteError,
   internal: InternalError,
   integrity: IntegrityError,
   package_missing: PackageMissingError,

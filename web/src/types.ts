@@ -99,6 +99,11 @@ export interface LoadOptions {
 export interface DebugOptions {
   /** Passes that are not run; see docs/passes.md. */
   disabledPasses?: string;
+  /**
+   * Calls and generations end with NonFiniteError at the first operator that gives a NaN or an infinity, which is named.
+   * Slow: on the GPU each operator is waited for and what it wrote is read back.
+   */
+  checkValues?: boolean;
   maxTier?: 'baseline' | 'f16' | 'subgroups' | 'subgroup_matrix';
   /** WebGPU's default limits, whatever the adapter offers. */
   defaultLimits?: boolean;

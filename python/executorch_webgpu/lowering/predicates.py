@@ -171,7 +171,11 @@ def _sdpa(call: Call) -> str | None:
         return "query, key and value must have 4 dimensions"
     if call["dropout_p"] != 0:
         return "dropout"
-    return "value's head size differs" if call.shape("query")[-1] != call.shape("value")[-1] else None
+    query, key, value = (call.shape(name) for name in ("query", "key", "value"))
+    if query[-1] != value[-1]:
+        return "value's head size differs"
+    fixed = all(isinstance(size, int) for size in (query[1], query[3], key[1]))
+    return None if fixed else "heads or their size are only known at run time"
 
 
 @predicate("aten.sum.dim_IntList", "aten.mean.dim")

@@ -112,7 +112,9 @@ def _filled(value: float):
 
 
 SDPA = "aten.scaled_dot_product_attention.default"
-_HEAD_MULTIPLE = 4  # of the GPU's attention kernels
+# Of the GPU's attention kernels.
+_HEAD_MULTIPLE = 4
+_LARGEST_HEAD = 256
 
 
 def needs_padded_heads(call: Call) -> bool:
@@ -135,6 +137,56 @@ def attend_padded(call: Call, lowering: Lowering) -> int:
     arguments["scale"] = size**-0.5 if call["scale"] is None else call["scale"]
     whole = lowering.emit(SDPA, list(arguments.values()), F.pad(call.outputs[0], (0, by)), f"{name}_padded")
     return lowering.emit("aten.slice_copy.Tensor", [lowering.reference(whole), 3, 0, size, 1], call.outputs[0], name)
+
+
+def needs_products(call: Call) -> bool:
+    return call.value("query").shape[-1] > _LARGEST_HEAD
+
+
+def attend_by_products(call: Call, lowering: Lowering) -> int:
+    """Attention over larger heads than the kernels take, as two products with a softmax between them. Query heads that
+    share keys are rows of one product."""
+    query, key, name = call.value("query"), call.value("key"), call.node.name
+    batch, heads, rows, size = query.shape
+    groups, length = key.shape[1], key.shape[2]
+    shared = [batch, groups, heads // groups * rows]
+
+    def emit(op: str, arguments: list[Any], shape: list[Any], part: str, dtype=torch.float32):
+        out = query.new_empty(shape, dtype=dtype)
+        return lowering.reference(lowering.emit(op, arguments, out, f"{name}_{part}"))
+
+    def view(x: Any, shape: list[Any], part: str):
+        return emit("aten.view_copy.default", [x, shape], shape, part) if heads != groups else x
+
+    def product(a: Any, b: Any, columns: Any, part: str):
+        return emit("aten.matmul.default", [a, b], [*shared, columns], part)
+
+    turned = emit("aten.permute_copy.default", [call["key"], [0, 1, 3, 2]], [batch, groups, size, length], "keys")
+    scores = product(view(call["query"], [*shared, size], "rows"), turned, length, "products")
+    whole = [batch, heads, rows, length]
+    scores = view(scores, whole, "heads")
+    scale = size**-0.5 if call["scale"] is None else call["scale"]
+    scores = emit("aten.mul.Scalar", [scores, scale], whole, "scores")
+    mask = call["attn_mask"]
+    if call["is_causal"]:
+        fill = [lowering.dtype_arg(torch.int64), None, None, None]
+        at = [
+            emit("aten.arange.start_step", [0, count, 1, *fill], [count], part, torch.int64)
+            for count, part in ((length, "at_key"), (rows, "at_row"))
+        ]
+        at[1] = emit("aten.unsqueeze_copy.default", [at[1], 1], [rows, 1], "at_column", torch.int64)
+        mask = emit("aten.le.Tensor", at, [rows, length], "causal", torch.bool)
+    if call["is_causal"] or (mask is not None and call.value("attn_mask").dtype == torch.bool):
+        fill = [lowering.dtype_arg(torch.float32), None, None, None]
+        hidden = emit("aten.full.default", [[1], float("-inf"), *fill], [1], "hidden")
+        scores = emit("aten.where.self", [mask, scores, hidden], whole, "masked")
+    elif mask is not None:
+        scores = emit("aten.add.Tensor", [scores, mask, 1], whole, "masked")
+    weights = emit("aten.softmax.int", [scores, -1, None], whole, "weights")
+    if heads == groups:
+        return lowering.emit("aten.matmul.default", [weights, call["value"]], call.outputs[0], name)
+    sums = product(view(weights, [*shared, length], "shares"), call["value"], size, "sums")
+    return lowering.emit("aten.view_copy.default", [sums, list(call.outputs[0].shape)], call.outputs[0], name)
 
 
 _ZEROS, _ONES = _filled(0.0), _filled(1.0)

@@ -249,6 +249,8 @@ class Lowering:
         call = Call(node)
         if call.op in rewrites.REWRITES:
             self.values[node] = rewrites.REWRITES[call.op].emit(call, self)
+        elif call.op == rewrites.SDPA and rewrites.needs_products(call):
+            self.values[node] = rewrites.attend_by_products(call, self)
         elif call.op == rewrites.SDPA and rewrites.needs_padded_heads(call):
             self.values[node] = rewrites.attend_padded(call, self)
         elif call.op in _NO_OPS or _is_idle_cast(call):

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
+
+# What the CPU runs outside of delegates alone (runtime/executor/program_kernels.cpp).
+_PROGRAM_KERNELS = frozenset({"aten.cumsum.default"})
+# Families whose CPU kernels move elements, whatever they are; the others compute in f32 and integers.
+_MOVING = frozenset({"layout", "indexing"})
+_NOT_COMPUTED = frozenset({"f16", "bf16", "f64"})
 
 
 @dataclass(frozen=True)
@@ -48,3 +55,18 @@ def load_operators() -> dict[str, Operator]:
                     arg_dtypes={arg: frozenset(dtypes) for arg, dtypes in line.get("args", {}).items()},
                 )
     return operators
+
+
+def why_not_on_cpu(name: str, dtypes: Iterable[str], rank: int) -> str | None:
+    """Why a call outside of delegates cannot run in this runtime (ExecuTorch's own kernels may know it), or None.
+
+    name: "aten.mul.Tensor"; dtypes, rank: of its tensors, the largest rank."""
+    listed = load_operators().get(name)
+    if listed is None:
+        return None if name in _PROGRAM_KERNELS else "no CPU kernel"
+    unknown = sorted(_NOT_COMPUTED.intersection(dtypes))
+    if unknown and listed.family not in _MOVING:
+        return f"no CPU kernel for {', '.join(unknown)}"
+    if name == "aten.convolution.default" and rank > 4:
+        return f"no CPU kernel for {rank - 2} spatial dimensions"
+    return None

@@ -80,7 +80,7 @@ NB_MODULE(_native, m) {
   m.def("load", &NativeSession::load, nb::rv_policy::take_ownership, "path"_a, "data_files"_a, "device"_a,
         "get_proc_address"_a, "precision"_a, "activations"_a, "kv_cache"_a, "threads"_a, "max_tier"_a, "memory_cap"_a,
         "disabled_passes"_a, "default_limits"_a, "wide_kernels"_a, "emulate_matrices"_a, "max_binding_bytes"_a,
-        "tuning"_a, "adapters"_a, "progress"_a.none());
+        "tuning"_a, "adapters"_a, "check_values"_a, "progress"_a.none());
   m.def(
       "check_adapter",
       [](uintptr_t get_proc_address) {

@@ -66,10 +66,11 @@ NativeSession* NativeSession::load(const std::string& path, const std::vector<st
                                    const std::string& max_tier, uint64_t memory_cap, const std::string& disabled_passes,
                                    bool default_limits, bool wide_kernels, int emulate_matrices,
                                    uint64_t max_binding_bytes, const std::string& tuning,
-                                   const std::vector<AdapterPath>& adapters, nb::object progress) {
+                                   const std::vector<AdapterPath>& adapters, bool check_values, nb::object progress) {
   auto self = std::make_unique<NativeSession>();
-  const LoadOptions options = loadOptions(device, precision, activations, kv_cache, threads, max_tier, memory_cap,
-                                          disabled_passes, wide_kernels, tuning);
+  LoadOptions options = loadOptions(device, precision, activations, kv_cache, threads, max_tier, memory_cap,
+                                    disabled_passes, wide_kernels, tuning);
+  options.check_values = check_values;
   SessionConfig config;
   config.options = options;
   if (options.device == DeviceKind::webgpu) {

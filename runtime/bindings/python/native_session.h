@@ -33,7 +33,8 @@ class NativeSession {
                              const std::string& activations, const std::string& kv_cache, int threads,
                              const std::string& max_tier, uint64_t memory_cap, const std::string& disabled_passes,
                              bool default_limits, bool wide_kernels, int emulate_matrices, uint64_t max_binding_bytes,
-                             const std::string& tuning, const std::vector<AdapterPath>& adapters, nb::object progress);
+                             const std::string& tuning, const std::vector<AdapterPath>& adapters, bool check_values,
+                             nb::object progress);
 
   /// Runs a task of this session, which must not be closed: without the GIL, one at a time.
   template <class Make>

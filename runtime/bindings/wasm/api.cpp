@@ -266,8 +266,9 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_adapter_add(const char* name, int name_length, 
 /// max_tier: Tier; tuning: Tuning::text(). Payload: {"session": id}.
 EMSCRIPTEN_KEEPALIVE void etwgpu_session_load(int request, int source, const char* name, int name_length, double size,
                                               int data_source, int device, int precision, int activations, int threads,
-                                              int max_tier, double memory_cap, const char* disabled_passes,
-                                              int disabled_passes_length, const char* tuning, int tuning_length) {
+                                              int max_tier, double memory_cap, int check_values,
+                                              const char* disabled_passes, int disabled_passes_length,
+                                              const char* tuning, int tuning_length) {
   SessionConfig config;
   config.adapters = std::exchange(module().adapters, {});
   LoadOptions& options = config.options;
@@ -280,6 +281,7 @@ EMSCRIPTEN_KEEPALIVE void etwgpu_session_load(int request, int source, const cha
   options.threads = threads < 1 ? 1 : threads;
   options.max_tier = Tier(max_tier);
   if (memory_cap > 0) options.memory_cap = uint64_t(memory_cap);
+  options.check_values = check_values;
   options.disabled_passes.assign(disabled_passes, size_t(disabled_passes_length));
   config.source = makeJsSource(source, std::string(name, size_t(name_length)), uint64_t(size));
   if (data_source)

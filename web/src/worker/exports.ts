@@ -50,6 +50,7 @@ export interface Exports {
     threads: number,
     maxTier: number,
     memoryCap: number,
+    checkValues: number,
     passes: number,
     passesLength: number,
     tuning: number,

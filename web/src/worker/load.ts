@@ -118,6 +118,7 @@ async function streamIn(
       threads: request.threads,
       maxTier: TIERS.indexOf(request.debug.maxTier ?? 'subgroup_matrix'),
       memoryCap: request.memoryCap,
+      checkValues: request.debug.checkValues === true,
       disabledPasses: request.debug.disabledPasses ?? '',
       tuning,
       adapters: adapters.map(addAdapter),

@@ -405,6 +405,7 @@ export class WasmModule {
     threads: number;
     maxTier: number;
     memoryCap: number;
+    checkValues: boolean;
     disabledPasses: string;
     tuning: string;
     adapters: readonly { name: string; config: string; source: number; size: number; scale: number }[];
@@ -433,6 +434,7 @@ export class WasmModule {
               options.threads,
               options.maxTier,
               options.memoryCap,
+              Number(options.checkValues),
               passes,
               passesLength,
               tuning,
