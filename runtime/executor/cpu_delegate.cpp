@@ -82,7 +82,7 @@ class CpuDelegate final : public Delegate {
   Task<Status> readStates(std::span<const StateRange> ranges, std::span<uint8_t> to) override;
   Task<Status> writeStates(std::span<const StateRange> ranges, std::span<const uint8_t> from) override;
   RingMark* rings() override { return marks().present() ? &marks() : nullptr; }
-  void setAdapterScales(std::span<const float> scales) override {
+  void applyScales(std::span<const float> scales) override {
     for (auto& [view, adapters] : low_rank_)
       for (size_t i = 0; i < adapters.size(); ++i) view->scales[i] = scales[size_t(adapters[i])];
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/core/data_source.h"
+#include "runtime/core/digest.h"
 #include "runtime/core/sampling_options.h"
 #include "runtime/core/task.h"
 #include "runtime/core/tensor.h"
@@ -175,7 +176,7 @@ class Delegate {
   virtual Task<Status> execute(std::span<const DelegateArg> inputs, std::span<DelegateArg> outputs,
                                ExecuteOptions options) = 0;
   /// Rows of a call that this device computes fastest, without keeping it busy for long: the size of a prompt's parts.
-  virtual int64_t preferredChunk() const { return 512; }
+  virtual int64_t preferredChunk() const { return 64; }
   /// How many steps may be in flight; 0: this delegate has none, and submitStep fails.
   virtual int maxSteps() const { return 0; }
   /// How the steps from now on choose; not while some are in flight. history: the tokens that the repetition penalty
@@ -204,7 +205,14 @@ class Delegate {
     co_return Status(Code::unsupported_operator, "this delegate's states cannot be written");
   }
   /// What each adapter of the program counts (AdapterSet), from the next call on. Not while steps are in flight.
-  virtual void setAdapterScales(std::span<const float>) {}
+  void setAdapterScales(std::span<const float> scales) {
+    Digest digest;
+    for (const float scale : scales) digest.add({reinterpret_cast<const uint8_t*>(&scale), sizeof(scale)});
+    scales_digest_ = scales.empty() ? 0 : digest.value();
+    applyScales(scales);
+  }
+  /// Of the graph, its adapters and their scales: states of another one mean something else.
+  uint64_t stateIdentity() const { return graph().identity ^ scales_digest_; }
   /// This delegate over other states (Backend::makeStates): weights, pipelines and the memory of intermediate values
   /// are shared. Needs finishLoading(), and is then on its own: calls and steps of both may alternate in any way.
   virtual Result<std::unique_ptr<Delegate>> withStates(std::shared_ptr<StateSet>) {
@@ -217,6 +225,11 @@ class Delegate {
   virtual std::vector<DispatchTime> lastProfile() const { return {}; }
   /// The keys of tunedChoices() that its kernels depend on.
   virtual std::vector<std::string> tunedKeys() const { return {}; }
+
+ private:
+  virtual void applyScales(std::span<const float>) {}
+
+  uint64_t scales_digest_ = 0;
 };
 
 /// Makes the delegates of one program. Weights and states are shared by name between the methods of a program.

@@ -111,7 +111,7 @@ std::vector<int32_t> Generator::shortened(const std::vector<int32_t>& ids) const
 }
 
 Result<int64_t> Generator::begin(std::vector<int32_t> ids, GenerateOptions options) {
-  if (delegate_.stepsInFlight() > 0) return Status(Code::invalid_argument, "a generation is under way");
+  if (running_) return Status(Code::invalid_argument, "a generation is under way");
   ETWGPU_TRY(checkTokens(ids));
   ETWGPU_TRY(checkOptions(options));
   const bool too_long = int64_t(ids.size()) >= capacity_;
@@ -322,7 +322,7 @@ Task<Result<StepResult>> Generator::nextToken() {
 bool Generator::draft() {
   draft_.clear();
   const int64_t most =
-      std::min({options_.draft_tokens, draft_length_, limit_ - delivered_ - 1, full_ - delivered_ - 1});
+      std::min({options_.draft_tokens, draft_length_, limit_ - delivered_ - 1, full_ - delivered_ - 1, max_step_ - 1});
   const int64_t size = position() + 1;  // with last_
   if (most < 1 || pause_drafts_ > 0) return false;
   const auto at = [&](int64_t i) { return i < size - 1 ? tokens_[size_t(i)] : last_; };

@@ -100,7 +100,7 @@ Task<Status> saveState(Delegate& delegate, int64_t capacity, std::span<const int
   };
   const SavedHeader header{kStateMagic,
                            versionOf(delegate),
-                           delegate.graph().identity,
+                           delegate.stateIdentity(),
                            savedBytes(states.size(), rings != nullptr, tokens.size(), ranges),
                            uint32_t(tokens.size()),
                            uint32_t(states.size())};
@@ -140,9 +140,9 @@ Status StateReader::checkHeader(const SavedHeader& h) const {
   if (h.magic != kStateMagic) return refuse("is no saved state");
   if (h.version != versionOf(delegate_))
     return refuse(format("is a saved state of version %u, this runtime reads %u", h.version, versionOf(delegate_)));
-  if (h.identity != delegate_.graph().identity) {
-    return refuse(format("is the saved state of another model: %016llx, not %016llx", (unsigned long long)h.identity,
-                         (unsigned long long)delegate_.graph().identity));
+  if (h.identity != delegate_.stateIdentity()) {
+    return refuse(format("is the saved state of another model or other scales of adapters: %016llx, not %016llx", (unsigned long long)h.identity,
+                         (unsigned long long)delegate_.stateIdentity()));
   }
   if (h.bytes != source_.size()) {
     return refuse(format("is damaged: it has %llu bytes of %llu", (unsigned long long)source_.size(),

@@ -22,7 +22,7 @@ using StateSink = std::function<Status(std::span<const uint8_t>)>;
 struct SavedHeader {
   uint32_t magic = 0;  // kStateMagic
   uint32_t version = 0;
-  uint64_t identity = 0;  // Graph::identity
+  uint64_t identity = 0;  // Delegate::stateIdentity
   uint64_t bytes = 0;     // of all of it
   uint32_t tokens = 0, states = 0;
 };

@@ -197,7 +197,7 @@ Result<BindGroupHandle> GpuDelegate::makeBindGroup(const DispatchSpec& spec, uin
   return BindGroupHandle(wg::DeviceCreateBindGroup(store_->device().handle(), &descriptor));
 }
 
-void GpuDelegate::setAdapterScales(std::span<const float> scales) {
+void GpuDelegate::applyScales(std::span<const float> scales) {
   for (const ScaleSlot& slot : scales_) {
     if (size_t(slot.adapter) < scales.size())
       shadow_.setWord(slot.offset, std::bit_cast<uint32_t>(scales[size_t(slot.adapter)]));

@@ -40,7 +40,7 @@ class GpuDelegate final : public Delegate {
   std::vector<StateLayout> states() const override;
   Task<Status> readStates(std::span<const StateRange> ranges, std::span<uint8_t> to) override;
   Task<Status> writeStates(std::span<const StateRange> ranges, std::span<const uint8_t> from) override;
-  void setAdapterScales(std::span<const float> scales) override;
+  void applyScales(std::span<const float> scales) override;
   Result<std::unique_ptr<Delegate>> withStates(std::shared_ptr<StateSet> states) override;
   const ExecuteStats& lastStats() const override { return stats_; }
   void setProfiling(bool on) override { profiling_ = on && store_->device().hasTimestamps(); }

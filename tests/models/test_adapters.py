@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from executorch_webgpu import evaluation, inspect, model_folder, runtime
-from executorch_webgpu.errors import InvalidArgumentError, InvalidProgramError, NotAProgramError
+from executorch_webgpu.errors import InvalidArgumentError, InvalidProgramError, NotAProgramError, SavedStateError
 from executorch_webgpu.generation import TextGenerator
 from executorch_webgpu.recipes import ExportOptions, find
 from executorch_webgpu.runtime import Adapter
@@ -190,6 +190,20 @@ def test_sequences_and_drafts(small, tmp_path, device):
             assert drafted.ids == model.generate(prompts[1] + alone[1], **options).ids
             assert drafted.reused_tokens == len(prompts[1]) + 23
             assert 0 < drafted.accepted_tokens == 23 - drafted.model_calls
+
+
+def test_states_belong_to_a_scale(small, tmp_path):
+    program, decoder = small
+    lora = Lora(decoder, ALL, 8)
+    with TextGenerator(program.parent, "cpu", adapters=[lora.save(tmp_path / "all")], activations="exact") as model:
+        model.generate(IDS, max_tokens=4)
+        saved = model.save_state()
+        model.set_adapter_scale("all", 0.5)
+        with pytest.raises(SavedStateError, match="other scales of adapters"):
+            model.restore_state(saved)
+        model.set_adapter_scale("all", 1)
+        model.restore_state(saved)
+        assert model.generate(IDS, max_tokens=4).reused_tokens > 0
 
 
 def test_alpha_of_single_modules(small, tmp_path):

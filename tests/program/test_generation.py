@@ -74,6 +74,36 @@ def test_what_was_in_flight_at_the_end_leaves_no_trace(folder):
         assert whole.ids[:12] == expected[tuple(prompts[0])]
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_one_generation_at_a_time(folder, device):
+    """What would mix with a generation under way is refused, which goes on as if nothing had been."""
+    with TextGenerator(folder, device, activations="exact") as model:
+        alone = model.generate(PROMPT, max_tokens=8, **VARIED).ids
+        for disturb in (
+            lambda: model.generate("w1 w2", max_tokens=2),
+            lambda: list(model.stream("w1 w2", max_tokens=2)),
+            model.reset,
+            lambda: model.session.forward(np.array([[5, 6]]), np.array([0])),
+        ):
+            model.reset()
+            ids = []
+            for token in model.stream(PROMPT, max_tokens=8, **VARIED):
+                ids.append(token.id)
+                if len(ids) == 3:
+                    with pytest.raises(errors.InvalidArgumentError, match="under way"):
+                        disturb()
+            assert ids == alone
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_call_of_the_method_is_not_taken_for_the_conversation(folder, device):
+    with TextGenerator(folder, device, activations="exact") as model:
+        alone = model.generate(PROMPT, max_tokens=8, **VARIED).ids
+        model.session.forward(np.array([[7, 8, 9]]), np.array([0]))
+        again = model.generate(PROMPT, max_tokens=8, **VARIED)
+        assert (again.ids, again.reused_tokens) == (alone, 0)
+
+
 def test_messages_go_through_the_template(model):
     assert model.text_model.encode([{"role": "user", "content": "w1 w2"}]) == [92, 1, 2, 9, 8]
     assert model.text_model.encode("w1 w2") == [1, 2]

@@ -37,6 +37,7 @@ uint64_t NativeGenerator::stateBytes() const {
 
 void NativeGenerator::reset() {
   open();
+  if (generator_->running()) throw RuntimeFailure{{Code::invalid_argument, "a generation is under way"}};
   check(generator_->rollback(0));
   check(session_.exclusive([&] { return sequence_ ? sequence_->reset() : session_.session().reset(); }));
 }

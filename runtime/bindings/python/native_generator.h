@@ -36,6 +36,8 @@ class NativeGenerator {
   void abort() { generator_->abort(); }
   /// nullptr once it is closed.
   Generator* generator() const { return closed_ ? nullptr : generator_.get(); }
+  /// It is a sequence, with states of its own.
+  bool ownsStates() const { return sequence_ != nullptr; }
   const char* finishReason() const;
   nb::dict speculation() const;
   void rollback(int64_t position) { check(generator_->rollback(position)); }

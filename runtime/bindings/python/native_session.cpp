@@ -119,6 +119,12 @@ nb::list NativeSession::run(const std::string& method, const nb::list& inputs) {
   std::vector<InputArray> arrays;  // keep the bytes alive
   std::vector<Input> converted;
   for (nb::handle h : inputs) converted.push_back(toInput(h, arrays));
+  // a generator on the session's own states begins anew: the call may write to them
+  for (NativeGenerator* g : generators_)
+    if (g->generator() && !g->ownsStates()) {
+      if (g->generator()->running()) throw RuntimeFailure{{Code::invalid_argument, "a generation is under way"}};
+      g->rollback(0);
+    }
   auto result = exclusive([&] { return session().run(method, std::move(converted)); });
   nb::list out;
   for (OutputValue& v : unwrap(std::move(result))) out.append(toPython(std::move(v)));

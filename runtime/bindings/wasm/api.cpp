@@ -193,6 +193,8 @@ Task<Status> runMethod(LoadedSession& loaded, std::string method, std::unique_pt
   if (call.on_device && !loaded.on_gpu)
     co_return Status(Code::invalid_argument, "the model runs on the CPU, which has no use for GPU buffers");
   loaded.on_device = call.on_device ? loaded.session->soleDelegate(method) : nullptr;
+  // the call may write to the states of the conversation, which begins anew
+  if (loaded.generator && !loaded.sequence) ETWGPU_CO_TRY(loaded.generator->rollback(0));
   Task<Result<std::vector<OutputValue>>> run =
       call.on_device ? runOnDevice(*loaded.session, std::move(method), std::move(call.inputs), call.places)
                      : loaded.session->run(std::move(method), std::move(call.inputs));
