@@ -141,8 +141,8 @@ Status StateReader::checkHeader(const SavedHeader& h) const {
   if (h.version != versionOf(delegate_))
     return refuse(format("is a saved state of version %u, this runtime reads %u", h.version, versionOf(delegate_)));
   if (h.identity != delegate_.stateIdentity()) {
-    return refuse(format("is the saved state of another model or other scales of adapters: %016llx, not %016llx", (unsigned long long)h.identity,
-                         (unsigned long long)delegate_.stateIdentity()));
+    return refuse(format("is the saved state of another model or other scales of adapters: %016llx, not %016llx",
+                         (unsigned long long)h.identity, (unsigned long long)delegate_.stateIdentity()));
   }
   if (h.bytes != source_.size()) {
     return refuse(format("is damaged: it has %llu bytes of %llu", (unsigned long long)source_.size(),
