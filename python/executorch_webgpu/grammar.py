@@ -11,7 +11,58 @@ import numpy as np
 
 from executorch_webgpu.errors import InvalidArgumentError, PackageMissingError
 
-__all__ = ["Grammars", "Matcher", "vocabulary_of"]
+__all__ = ["Grammars", "Matcher", "unsupported_keyword", "vocabulary_of"]
+
+# Keywords of JSON Schema that xgrammar passes over in silence: what they ask for would not hold. These, where schemas
+# lie in a schema, and the rules of unsupported_keyword as in web/src/worker/grammar.ts.
+_IGNORED = (
+    *("multipleOf", "uniqueItems", "contains", "minContains", "maxContains", "not", "if", "dependentRequired"),
+    *("dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef"),
+)
+_OF_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_OF_STRINGS = ("minLength", "maxLength", "pattern", "format")
+_OF_PARTS = (
+    *("properties", "patternProperties", "additionalProperties", "required", "minProperties", "maxProperties"),
+    *("propertyNames", "items", "prefixItems", "minItems", "maxItems"),
+)
+_ALTERNATIVES = ("$ref", "anyOf", "oneOf", "allOf")
+# keyword → the keywords beside which it is passed over
+_IGNORED_BESIDE = {
+    **{word: ("pattern", "format") for word in ("minLength", "maxLength")},
+    "pattern": ("format",),
+    "propertyNames": ("properties", "patternProperties"),
+}
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_LISTS = ("prefixItems", "anyOf", "oneOf", "allOf")
+_SINGLE = ("items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "propertyNames")
+
+
+def unsupported_keyword(schema: Any, path: str = "#") -> str | None:
+    """The first keyword of a JSON schema that would be passed over, with its place ("#/properties/a: not"); None where
+    all of it holds. Only what is a schema is looked at: no enum, const, default or name of a property."""
+    if not isinstance(schema, Mapping):
+        return None
+    for word, value in schema.items():
+        if word in _IGNORED and value is not False:
+            return f"{path}: {word}"
+        if word == "allOf" and isinstance(value, list) and len(value) > 1:
+            return f"{path}: allOf of several"
+        beside = _IGNORED_BESIDE.get(word, ())
+        if word in _OF_NUMBERS + _OF_STRINGS + _OF_PARTS:
+            beside += _ALTERNATIVES
+        for other in beside:
+            if other in schema:
+                return f"{path}: {word} beside {other}"
+        if word in _OF_NUMBERS + _OF_STRINGS and not schema.keys() & {"type", "enum", "const"}:
+            return f"{path}: {word} without type"
+    inner = [(word, schema[word]) for word in _SINGLE if word in schema]
+    for word in _MAPS:
+        if isinstance(schema.get(word), Mapping):
+            inner += [(f"{word}/{name}", part) for name, part in schema[word].items()]
+    for word in _LISTS:
+        if isinstance(schema.get(word), list):
+            inner += [(f"{word}/{i}", part) for i, part in enumerate(schema[word])]
+    return next((found for name, part in inner if (found := unsupported_keyword(part, f"{path}/{name}"))), None)
 
 
 def vocabulary_of(tokenizer: dict[str, Any]) -> tuple[list[str], str, bool]:
@@ -80,9 +131,11 @@ class Grammars:
 
     def matcher(self, json_schema: Mapping[str, Any] | None, grammar: str | None) -> Matcher:
         """json_schema: JSON without whitespace but a blank after `:` and `,`. grammar: EBNF as llama.cpp has it (GBNF).
-        InvalidArgumentError for what is neither."""
+        InvalidArgumentError for what is neither, and for keywords that would not hold."""
         try:
             if grammar is None:
+                if found := unsupported_keyword(json_schema):
+                    raise ValueError(f"{found} is not supported")
                 compiled = self._compiler.compile_json_schema(json.dumps(json_schema), any_whitespace=False)
             else:
                 compiled = self._compiler.compile_grammar(grammar)

@@ -118,3 +118,52 @@ def test_refusals(tmp_path):
     (tmp_path / "none.gguf").write_bytes(b"GGUX" + bytes(64))
     with pytest.raises(RecipeError, match="is not a GGUF file"):
         build(ExportOptions(source=tmp_path / "none.gguf"), family)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"GGUF", "damaged GGUF file"),
+        (b"", "not a GGUF file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "Git-LFS pointer"),
+        (b"<!doctype html><html>" + bytes(64), "HTML page"),
+    ],
+)
+def test_files_that_are_none(tmp_path, content, words):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    with pytest.raises(RecipeError, match=rf"model\.gguf is .*{words}"):
+        build(ExportOptions(source=path), "qwen3")
+
+
+def test_damaged_files_are_refused(tmp_path):
+    """Cut anywhere, or with bytes of the header overwritten, a file gives a model or a RecipeError."""
+    path = tmp_path / "model.gguf"
+    family, _, _ = write(path, "qwen3", Q4_0)
+    content, random = path.read_bytes(), np.random.default_rng(1)
+    for cut in (9, 30, 200, 700, len(content) // 2, len(content) - 100):
+        path.write_bytes(content[:cut])
+        with pytest.raises(RecipeError):
+            build(ExportOptions(source=path), family)
+    refused = 0
+    for _ in range(40):
+        damaged = np.frombuffer(content, np.uint8).copy()
+        damaged[random.integers(4, 900, 2)] = random.integers(0, 256, 2)
+        path.write_bytes(damaged.tobytes())
+        try:
+            build(ExportOptions(source=path), family)
+        except RecipeError:
+            refused += 1
+    assert refused > 10
+
+
+def test_weights_that_are_no_numbers(tmp_path):
+    """An infinite scale of one block: the weight is named."""
+    path = tmp_path / "model.gguf"
+    family, _, _ = write(path, "qwen3", Q4_0)
+    weight = next(t for t in gguf_file.open_gguf(path).tensors if t.name == "blk.0.attn_q.weight")
+    content = bytearray(path.read_bytes())
+    content[weight.data_offset : weight.data_offset + 2] = b"\x00\x7c"
+    path.write_bytes(content)
+    with pytest.raises(RecipeError, match=r"layers\.0\.self_attn\.q_proj\.weight holds NaN or infinity \(\d+ of"):
+        build(ExportOptions(source=path), family)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from executorch_webgpu import errors
 from executorch_webgpu.generation import TextGenerator
-from executorch_webgpu.grammar import Grammars, vocabulary_of
+from executorch_webgpu.grammar import Grammars, unsupported_keyword, vocabulary_of
 from models.conftest import FULL
 
 SCHEMA = {
@@ -220,3 +220,45 @@ def test_special_tokens_never_come(model):
     tokenizer = json.loads((model._folder / "tokenizer.json").read_text())
     special = [t["id"] for t in tokenizer["added_tokens"] if t["special"]]
     assert special and not allowed[special].any() and allowed.sum() > model.vocabulary / 2
+
+
+# as in web/test/grammar.test.ts
+UNSUPPORTED = [
+    ({"type": "integer", "multipleOf": 3}, "#: multipleOf"),
+    ({"properties": {"a": {"type": "array", "uniqueItems": True}}}, "#/properties/a: uniqueItems"),
+    ({"items": {"contains": {}}}, "#/items: contains"),
+    ({"prefixItems": [{}, {"not": {}}]}, "#/prefixItems/1: not"),
+    ({"$defs": {"a": {"if": {}, "then": {}}}}, "#/$defs/a: if"),
+    ({"anyOf": [{}, {"allOf": [{}, {}]}]}, "#/anyOf/1: allOf of several"),
+    ({"type": "string", "minLength": 2, "pattern": "a"}, "#: minLength beside pattern"),
+    ({"type": "string", "format": "date", "maxLength": 2}, "#: maxLength beside format"),
+    ({"propertyNames": {"pattern": "a"}, "properties": {}}, "#: propertyNames beside properties"),
+    ({"additionalProperties": {"minimum": 3}}, "#/additionalProperties: minimum without type"),
+    ({"anyOf": [{}], "required": ["a"]}, "#: required beside anyOf"),
+    ({"dependentRequired": {}}, "#: dependentRequired"),
+]
+SUPPORTED = [
+    {"properties": {"not": {"enum": [{"not": 1}]}, "if": {"const": {"multipleOf": 1}}}, "default": {"contains": 1}},
+    {"$ref": "#/$defs/contains", "$defs": {"contains": {"type": "integer", "minimum": 3}}, "description": "one"},
+    {"type": "array", "uniqueItems": False, "items": True, "required": ["not"]},
+    {"allOf": [{"type": "string", "minLength": 2}], "examples": [{"not": {}}]},
+]
+
+
+@pytest.mark.parametrize(("schema", "found"), UNSUPPORTED, ids=[found for _, found in UNSUPPORTED])
+def test_keywords_that_would_not_hold_are_named(schema, found):
+    assert unsupported_keyword(schema) == found
+
+
+def test_what_only_looks_like_a_keyword_is_none():
+    assert [unsupported_keyword(schema) for schema in SUPPORTED] == [None] * len(SUPPORTED)
+    assert [unsupported_keyword(schema) for schema, _ in SCHEMAS.values()] == [None] * len(SCHEMAS)
+
+
+def test_a_schema_that_would_not_hold_is_refused(tmp_path):
+    pieces = [*' {}[]:,."-0123456789abcdefghijklmnopqrstuvwxyz', "end"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {p: i for i, p in enumerate(pieces)}}}))
+    grammars = Grammars(tmp_path, len(pieces), [len(pieces) - 1])
+    assert grammars.matcher({"items": {"type": "integer"}}, None).allowed().any()
+    with pytest.raises(errors.InvalidArgumentError, match="json_schema: #/items: not is not supported"):
+        grammars.matcher({"items": {"not": {}}}, None)

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import torch
 from executorch_webgpu import evaluation
-from executorch_webgpu.quantization import QuantizedLinear
+from executorch_webgpu.quantization import QuantizedLinear, quantize_model
 from executorch_webgpu.recipes import ExportOptions, RecipeError, find
 from models.conftest import save_llama
 
@@ -132,3 +132,82 @@ def test_weights_that_are_none(llama_folder, tmp_path, content, message):
 def test_missing_tokenizer_is_named(llama_folder, tmp_path):
     with pytest.raises(RecipeError, match=r"lacks tokenizer\.json"):
         build(broken(llama_folder, tmp_path, lambda folder: (folder / "tokenizer.json").unlink()))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("version https://git-lfs.github.com/spec/v1\n", "a Git-LFS pointer"), ("{", "no JSON"), ("{}", "lacks model")],
+)
+def test_a_broken_tokenizer_is_named(llama_folder, tmp_path, content, message):
+    with pytest.raises(RecipeError, match=rf"tokenizer\.json.*{message}"):
+        build(broken(llama_folder, tmp_path, lambda folder: (folder / "tokenizer.json").write_text(content)))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
+@pytest.mark.parametrize("scheme", [{}, {"symmetric": True}, {"bits": 8}])
+def test_weights_that_cannot_be_stored_are_named(llama_folder, tmp_path, value, scheme):
+    from safetensors.torch import load_file, save_file
+
+    name = "layers.1.mlp.up_proj.weight"
+
+    def change(folder):
+        weights = load_file(folder / "model.safetensors")
+        weights[f"model.{name}"][3, 5] = value
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    folder = broken(llama_folder, tmp_path, change)
+    if value == 1e30 and "bits" in scheme:  # whose scale is f32
+        build(folder, **scheme)
+        return
+    words = "cannot be stored with 4 bits" if value == 1e30 else r"holds NaN or infinity \(1 of"
+    with pytest.raises(RecipeError, match=f"{name} {words}"):
+        build(folder, **scheme)
+
+
+@pytest.mark.parametrize(("value", "words"), [(float("nan"), "holds NaN"), (1e30, "cannot be stored with 4 bits")])
+def test_a_modules_weight_is_named(value, words):
+    model = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(64, 64)))
+    model[0][0].weight.data[3, 5] = value
+    with pytest.raises((ValueError, OverflowError), match=rf"0\.0\.weight {words}"):
+        quantize_model(model)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rms_norm_eps", "a"),
+        ("rms_norm_eps", [1]),
+        ("rope_parameters", 5),
+        ("rope_parameters", [1]),
+        ("tie_word_embeddings", "no"),
+        ("attention_bias", 3),
+        ("eos_token_id", "a"),
+        ("num_attention_heads", {}),
+        ("max_position_embeddings", "2048"),
+        ("hidden_act", ["silu"]),
+        ("model_type", ["llama"]),
+    ],
+)
+def test_fields_of_another_type_are_named(llama_folder, tmp_path, field, value):
+    def change(folder):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, field: value}))
+        (folder / "generation_config.json").unlink(missing_ok=True)
+
+    with pytest.raises(RecipeError, match=field) as caught:
+        build(broken(llama_folder, tmp_path, change))
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("name", ["rope_theta", "factor", "original_max_position_embeddings"])
+def test_rotary_parameters_of_another_type_are_named(llama_folder, tmp_path, name):
+    rope = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+    def change(folder):
+        config = json.loads((folder / "config.json").read_text())
+        rope["original_max_position_embeddings"] = 8192
+        config["rope_parameters"] = {**rope, name: "a"}
+        (folder / "config.json").write_text(json.dumps(config))
+
+    with pytest.raises(RecipeError, match=f"rope_scaling has {name} 'a'"):
+        build(broken(llama_folder, tmp_path, change))

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import type { ResponseFormat } from '../src/types.js';
 import { Conversation, slidingOf } from '../src/worker/generate.js';
-import { Grammars, vocabularyOf, type XGrammar } from '../src/worker/grammar.js';
+import { Grammars, unsupportedKeyword, vocabularyOf, type XGrammar } from '../src/worker/grammar.js';
 import type { Allowed, Ended, GenerateRequest, OnToken } from '../src/worker/module.js';
 
 const NONE = { reused: 0, proposed: 0, accepted: 0, calls: 0 };
@@ -132,6 +132,44 @@ describe('responseFormat', () => {
       type: 'byte_fallback',
       prependSpace: true,
     });
+  });
+});
+
+describe('keywords of a schema that would not hold', () => {
+  // as in tests/models/test_grammar.py
+  it.each([
+    [{ type: 'integer', multipleOf: 3 }, '#: multipleOf'],
+    [{ properties: { a: { type: 'array', uniqueItems: true } } }, '#/properties/a: uniqueItems'],
+    [{ items: { contains: {} } }, '#/items: contains'],
+    [{ prefixItems: [{}, { not: {} }] }, '#/prefixItems/1: not'],
+    [{ $defs: { a: { if: {}, then: {} } } }, '#/$defs/a: if'],
+    [{ anyOf: [{}, { allOf: [{}, {}] }] }, '#/anyOf/1: allOf of several'],
+    [{ type: 'string', minLength: 2, pattern: 'a' }, '#: minLength beside pattern'],
+    [{ type: 'string', format: 'date', maxLength: 2 }, '#: maxLength beside format'],
+    [{ propertyNames: { pattern: 'a' }, properties: {} }, '#: propertyNames beside properties'],
+    [{ additionalProperties: { minimum: 3 } }, '#/additionalProperties: minimum without type'],
+    [{ anyOf: [{}], required: ['a'] }, '#: required beside anyOf'],
+    [{ dependentRequired: {} }, '#: dependentRequired'],
+  ])('names those of %j', async (schema, found) => {
+    expect(unsupportedKeyword(schema)).toBe(found);
+    // before the package is loaded
+    const matcher = new Grammars('', tokenizer, VOCABULARY, [END]).matcher({ type: 'json_schema', schema });
+    await expect(matcher).rejects.toMatchObject({
+      code: 'invalid_argument',
+      message: expect.stringContaining(found) as string,
+    });
+  });
+  it.each([
+    {
+      properties: { not: { enum: [{ not: 1 }] }, if: { const: { multipleOf: 1 } } },
+      default: { contains: 1 },
+    },
+    { $ref: '#/$defs/contains', $defs: { contains: { type: 'integer', minimum: 3 } }, description: 'one' },
+    { type: 'array', uniqueItems: false, items: true, required: ['not'] },
+    { allOf: [{ type: 'string', minLength: 2 }], examples: [{ not: {} }] },
+    schema,
+  ])('takes %j', (schema) => {
+    expect(unsupportedKeyword(schema)).toBeUndefined();
   });
 });
 

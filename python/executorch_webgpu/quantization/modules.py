@@ -147,27 +147,34 @@ def quantize_model(
     """Replaces linears and embeddings of any module, in place, where their K fits; returns the module.
 
     Linears named as in `heads`, or tied to an embedding, take `embedding_bits`, as embeddings do (None: float).
-    Tied weights stay tied.
+    Tied weights stay tied. Raises ValueError for a weight with NaN or infinity, OverflowError for one whose scales do
+    not fit; both name it.
     """
     tied = {m.weight.data_ptr() for m in model.modules() if isinstance(m, nn.Embedding)}
     made: dict[int, QuantizedWeight] = {}
 
-    def quantized(weight: torch.Tensor, width: int) -> QuantizedWeight | None:
+    def quantized(weight: torch.Tensor, width: int, name: str) -> QuantizedWeight | None:
         if r4.why_not(*weight.shape, width, group):
             return None
         key = weight.data_ptr()
         if key not in made:
-            made[key] = QuantizedWeight.from_float(weight, width, group, symmetric)
+            if not bool(torch.isfinite(weight).all()):
+                raise ValueError(f"{name} holds NaN or infinity")
+            try:
+                made[key] = QuantizedWeight.from_float(weight, width, group, symmetric)
+            except OverflowError as error:
+                raise OverflowError(f"{name} cannot be stored with {width} bits: {error}") from error
         return made[key]
 
-    for parent in list(model.modules()):
+    for path, parent in list(model.named_modules()):
         for name, child in list(parent.named_children()):
+            of = f"{path}.{name}.weight".lstrip(".")
             if isinstance(child, nn.Embedding):
-                weight = embedding_bits and quantized(child.weight, embedding_bits)
+                weight = embedding_bits and quantized(child.weight, embedding_bits, of)
                 replacement = weight and QuantizedEmbedding(weight)
             elif type(child) is nn.Linear:
                 width = embedding_bits if name in heads or child.weight.data_ptr() in tied else bits
-                weight = width and quantized(child.weight, width)
+                weight = width and quantized(child.weight, width, of)
                 replacement = weight and QuantizedLinear(weight, child.bias)
             else:
                 continue

@@ -10,24 +10,27 @@ from executorch_webgpu.recipes.huggingface import Config, ConfigError, Family, r
 
 def rotary(config: Config) -> dict[str, Any]:
     """Two bases: of layers with a window (never scaled) and of the others."""
-    parameters = config.get("rope_parameters", None)
+    parameters = config.of_type("rope_parameters", dict, None)
     if parameters is None:  # before transformers 5
-        scaling = config.get("rope_scaling", {})
-        base = rope_geometry({"rope_theta": config.get("rope_theta", 1e6), **scaling})
-        return base | {"rope_theta_local": float(config.get("rope_local_base_freq", 1e4))}
+        scaling = config.of_type("rope_scaling", dict, {})
+        base = rope_geometry({"rope_theta": config.number("rope_theta", 1e6), **scaling})
+        return base | {"rope_theta_local": float(config.number("rope_local_base_freq", 1e4))}
     missing = {"full_attention", "sliding_attention"} - parameters.keys()
     if missing:
         raise ConfigError("rope_parameters", f"{config.origin}: rope_parameters lacks {' and '.join(sorted(missing))}")
-    local = rope_geometry(parameters["sliding_attention"], "rope_parameters")
+    rotations = Config(parameters, f"rope_parameters of {config.origin}")
+    local = rope_geometry(rotations.of_type("sliding_attention", dict), "rope_parameters")
     if len(local) > 1:
         raise ConfigError("rope_parameters", f"{config.origin}: rope_parameters scales the layers with a window")
-    return rope_geometry(parameters["full_attention"], "rope_parameters") | {"rope_theta_local": local["rope_theta"]}
+    return rope_geometry(rotations.of_type("full_attention", dict), "rope_parameters") | {
+        "rope_theta_local": local["rope_theta"]
+    }
 
 
 def geometry(config: Config) -> dict[str, Any]:
     config.only("attention_bias", None, False)
     config.only("hidden_activation", "gelu_pytorch_tanh", default="gelu_pytorch_tanh")
-    kinds = config.get("layer_types", None)
+    kinds = config.of_type("layer_types", list, None)
     if kinds is None:  # before transformers had them: every so many layers, one sees everything
         pattern = config.count("sliding_window_pattern", config.count("_sliding_window_pattern", 6))
         layers = config.count("num_hidden_layers")
@@ -38,7 +41,7 @@ def geometry(config: Config) -> dict[str, Any]:
         "post_norms": True,
         "activation": "gelu_tanh",
         "embedding_scale": config.count("hidden_size") ** 0.5,
-        "attention_scale": config.get("query_pre_attn_scalar", 256) ** -0.5,
+        "attention_scale": config.count("query_pre_attn_scalar", 256) ** -0.5,
         "head_dim": config.count("head_dim", 256),
     }
 

@@ -10,8 +10,11 @@ the relative error of that is on the model card.
 
 from __future__ import annotations
 
+import struct
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from executorch_webgpu.json_files import foreign_kind
 from executorch_webgpu.quantization import QuantizedWeight
 from executorch_webgpu.quantization.modules import to_f16
 from executorch_webgpu.recipes import llama
@@ -27,7 +31,7 @@ from executorch_webgpu.recipes.base import BuiltModel, Card, ExportOptions, Reci
 from executorch_webgpu.recipes.decoder import DecoderConfig, rotary_frequencies, weight_shapes
 from executorch_webgpu.recipes.huggingface import Config, ConfigError, Family, decoder_config
 from executorch_webgpu.recipes.packages import require
-from executorch_webgpu.recipes.text_generation import Scheme, Tokens, text_model, tokenizer_files
+from executorch_webgpu.recipes.text_generation import Scheme, Tokens, check_finite, text_model, tokenizer_files
 
 # GGUF's architecture → config.json's model_type
 MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text"}
@@ -69,21 +73,45 @@ ROTARY_FACTORS = "rope_freqs.weight"
 BLOCK = 32
 
 
+# What the package gguf and numpy raise about damaged bytes; the package has no error of its own.
+_DAMAGED = (
+    *(ArithmeticError, AttributeError, LookupError, MemoryError, NotImplementedError, OSError, RecursionError),
+    *(TypeError, ValueError, struct.error),
+)
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Errors inside become a RecipeError that says what was being read."""
+    try:
+        yield
+    except _DAMAGED as error:
+        raise RecipeError(f"{what} cannot be read, the file may be damaged: {error!r}") from error
+
+
 def open_gguf(path: Path):
-    """gguf.GGUFReader of the file (memory mapped). Raises RecipeError where the package gguf is missing."""
+    """gguf.GGUFReader of the file (memory mapped). Raises RecipeError where the package gguf is missing, and for a file
+    that is no GGUF file or a damaged one."""
     require("gguf", "pip install gguf")
     from gguf import GGUFReader
 
     try:
         return GGUFReader(path)
-    except (OSError, ValueError) as error:
-        raise RecipeError(f"{path} is not a GGUF file: {error}") from error
+    except _DAMAGED as error:
+        try:
+            with path.open("rb") as file:
+                start = file.read(64).decode("latin-1")
+        except OSError as unreadable:
+            raise RecipeError(f"cannot read {path}: {unreadable.strerror}") from error
+        kind = "a damaged GGUF file" if start.startswith("GGUF") else "not a GGUF file"
+        raise RecipeError(f"{path} is {foreign_kind(start) or f'{kind}: {error!r}'}") from error
 
 
 def metadata(reader, name: str, default: Any = None):
     """A metadata field's value. Raises ConfigError where it is missing and there is no default."""
     if name in reader.fields:
-        return reader.fields[name].contents()
+        with reading(f"{name} of the GGUF file"):
+            return reader.fields[name].contents()
     if default is None:
         raise ConfigError(name, f"the GGUF file lacks {name}")
     return default
@@ -92,7 +120,7 @@ def metadata(reader, name: str, default: Any = None):
 def read_config(reader, family: Family, origin: str = "the GGUF file") -> Config:
     """What a config.json of the same model would say."""
     kind = metadata(reader, "general.architecture")
-    if MODEL_TYPES.get(kind) not in family.model_types:
+    if MODEL_TYPES.get(str(kind)) not in family.model_types:
         raise ConfigError("general.architecture", f"{origin} is of architecture {kind!r}; this recipe is {family.name}")
     scaling = metadata(reader, f"{kind}.rope.scaling.type", "none")
     if scaling != "none":
@@ -103,7 +131,12 @@ def read_config(reader, family: Family, origin: str = "the GGUF file") -> Config
         if f"{kind}.{theirs}" in reader.fields
     }
     names = {tensor.name: tensor for tensor in reader.tensors}
-    if "rms_norm_eps" in fields:
+    if "token_embd.weight" not in names or len(names["token_embd.weight"].shape) != 2:
+        raise RecipeError(f"{origin} has no matrix token_embd.weight")
+    layers = fields.get("num_hidden_layers")
+    if isinstance(layers, int) and layers > len(names):  # before lists are made by a damaged number
+        raise ConfigError("num_hidden_layers", f"{origin} has {len(names)} tensors for {layers} layers")
+    if isinstance(fields.get("rms_norm_eps"), float):
         fields["rms_norm_eps"] = float(f"{fields['rms_norm_eps']:.6g}")  # 1e-5, and not the f32 next to it
     fields["vocab_size"] = int(names["token_embd.weight"].shape[1])
     fields["tie_word_embeddings"] = "output.weight" not in names
@@ -116,9 +149,10 @@ def read_config(reader, family: Family, origin: str = "the GGUF file") -> Config
 
 def llama3_scaling(factors: np.ndarray, fields: dict[str, Any], origin: str) -> dict[str, Any]:
     """The `llama3` parameters by which a file's factors of the rotary frequencies were made. Raises ConfigError."""
+    theta = Config(fields, origin).number("rope_theta")
     for factor in (8.0, 32.0):
         scaling = {
-            **{"rope_type": "llama3", "rope_theta": fields["rope_theta"], "factor": factor},
+            **{"rope_type": "llama3", "rope_theta": theta, "factor": factor},
             **{"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
         }
         plain, scaled = (
@@ -229,6 +263,7 @@ def take(name: str, tensor, heads: int, scheme: Scheme | None) -> tuple[Tensor |
     kind, data = tensor.tensor_type.name, np.asarray(tensor.data)
     values = np.asarray(dequantize(data, tensor.tensor_type), np.float32).reshape(tuple(reversed(tensor.shape)))
     values = torch.from_numpy(np.array(halves_order(values, heads) if heads else values))
+    check_finite(name, values)
     if values.dim() == 1:
         return values, values
     if scheme is None and kind in SPLITS:
@@ -251,7 +286,11 @@ def read_weights(
                 unknown.append(tensor.name)
             continue
         reordered = {"q_proj": config.heads, "k_proj": config.kv_heads} if family.name == "llama" else {}
-        weights[name], values = take(name, tensor, reordered.get(name.split(".")[-2], 0), scheme)
+        shape = tuple(int(size) for size in reversed(tensor.shape))
+        if shape != expected[name]:
+            raise RecipeError(f"{tensor.name} of the GGUF file is {shape}, by its metadata {expected[name]}")
+        with reading(f"{tensor.name} of the GGUF file"):
+            weights[name], values = take(name, tensor, reordered.get(name.split(".")[-2], 0), scheme)
         if values.dim() == 2:
             taken.add(tensor.tensor_type.name, weights[name], values)
     missing = sorted(expected.keys() - weights.keys())
@@ -272,6 +311,9 @@ def special_tokens(reader) -> Tokens:
     }
     if "eos" not in ids:
         raise ConfigError("tokenizer.ggml.eos_token_id", "the GGUF file lacks tokenizer.ggml.eos_token_id")
+    for name, value in ids.items():
+        if not isinstance(value, int):
+            raise ConfigError(name, f"the GGUF file has tokenizer.ggml.{name}_token_id {value!r}, which is no number")
     ends = (ids["eos"],) + ((ids["eot"],) if ids.get("eot", ids["eos"]) != ids["eos"] else ())
     return Tokens(ids.get("bos"), ends, ids.get("padding"))
 
@@ -283,7 +325,8 @@ def read_tokenizer(path: Path) -> dict[str, bytes]:
     require("transformers", "pip install 'executorch-webgpu[recipes]'")
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    with reading(f"the tokenizer in {path}"):
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         return tokenizer_files(Path(folder))
@@ -310,7 +353,8 @@ def build_gguf(family: Family, options: ExportOptions, licence: str = "") -> Bui
     """The model of a GGUF file. Without options of quantisation, 4-bit blocks are taken over."""
     path = Path(options.source)
     reader = open_gguf(path)
-    raw = read_config(reader, family, path.name)
+    with reading(f"the metadata of {path}"):
+        raw = read_config(reader, family, path.name)
     config = decoder_config(family, raw, options.max_len, options.logits, options.max_call)
     asked = any(
         getattr(options, name) is not None for name in ("bits", "group", "symmetric", "embedding_bits", "head_bits")

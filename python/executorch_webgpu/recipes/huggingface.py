@@ -68,6 +68,21 @@ class Config:
             raise ConfigError(field, f"{self.origin} has {field} {value!r}; supported is {known}")
         return value
 
+    def number(self, field: str, default: Any = _REQUIRED) -> float:
+        """A finite number."""
+        value = self.get(field, default)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) < 1e300:
+            raise ConfigError(field, f"{self.origin} has {field} {value!r}, which is not a number")
+        return value
+
+    def of_type(self, field: str, kind: type, default: Any = _REQUIRED) -> Any:
+        """A bool, a dict or a list."""
+        value = self.get(field, default)
+        if not isinstance(value, kind) and value is not default:
+            known = {bool: "true or false", dict: "an object", list: "a list"}[kind]
+            raise ConfigError(field, f"{self.origin} has {field} {value!r}, which is not {known}")
+        return value
+
     def count(self, field: str, default: Any = _REQUIRED) -> int:
         """A whole number from 1."""
         value = self.get(field, default)
@@ -103,24 +118,25 @@ def read_config(folder: Path, family: Family) -> Config:
 def rope_fields(config: Config) -> dict[str, Any]:
     """The rotary parameters, wherever this release of transformers writes them."""
     # transformers 5 writes rope_parameters, earlier releases rope_theta and rope_scaling.
-    given = config.get("rope_parameters", None) or config.get("rope_scaling", {})
-    return {"rope_theta": config.get("rope_theta", 10000.0), **given}
+    given = config.of_type("rope_parameters", dict, None) or config.of_type("rope_scaling", dict, {})
+    return {"rope_theta": config.number("rope_theta", 10000.0), **given}
 
 
 def rope_geometry(rope: Mapping[str, Any], field: str = "rope_scaling") -> dict[str, Any]:
     """DecoderConfig's fields of rotary parameters. Raises ConfigError for kinds of scaling that are not supported."""
+    parameters = Config(rope, field)  # whose errors name the parameter and the field that it stands in
     kind = rope.get("rope_type", rope.get("type", "default"))
     if rope.get("partial_rotary_factor", 1) != 1:
         raise ConfigError(field, f"{field} turns a part of each head (partial_rotary_factor), which is not supported")
-    geometry: dict[str, Any] = {"rope_theta": float(rope["rope_theta"])}
+    geometry: dict[str, Any] = {"rope_theta": float(parameters.number("rope_theta"))}
     if kind == "linear":
-        return geometry | {"rope_factor": float(rope["factor"])}
+        return geometry | {"rope_factor": float(parameters.number("factor"))}
     if kind == "llama3":
         scaling = RopeScaling(
-            factor=rope["factor"],
-            low_freq_factor=rope["low_freq_factor"],
-            high_freq_factor=rope["high_freq_factor"],
-            original_max_len=rope["original_max_position_embeddings"],
+            factor=parameters.number("factor"),
+            low_freq_factor=parameters.number("low_freq_factor"),
+            high_freq_factor=parameters.number("high_freq_factor"),
+            original_max_len=parameters.count("original_max_position_embeddings"),
         )
         return geometry | {"rope_scaling": scaling}
     if kind != "default":
@@ -133,9 +149,9 @@ def window_geometry(config: Config, uses_windows: bool) -> dict[str, Any]:
     if not uses_windows:
         return {}
     layers, window = config.count("num_hidden_layers"), config.count("sliding_window")
-    kinds = config.get("layer_types", None)
+    kinds = config.of_type("layer_types", list, None)
     if kinds is None:
-        first = config.get("max_window_layers", layers)
+        first = config.number("max_window_layers", layers)
         return {"windows": tuple(window if i >= first else 0 for i in range(layers))}
     return {"windows": tuple(windows_of_kinds(kinds, window))}
 
@@ -177,8 +193,8 @@ def decoder_config(
         "kv_heads": config.count("num_key_value_heads", heads),
         "head_dim": config.count("head_dim", hidden // heads),
         "intermediate_size": config.count("intermediate_size"),
-        "norm_eps": config.get("rms_norm_eps"),
-        "tied_embedding": config.get("tie_word_embeddings", family.tied),
+        "norm_eps": config.number("rms_norm_eps"),
+        "tied_embedding": config.of_type("tie_word_embeddings", bool, family.tied),
         "max_len": min(2048, trained) if max_len is None else max_len,
         "max_call": max_call,
         "logits": logits or "last",
@@ -259,6 +275,10 @@ def special_tokens(folder: Path | None, config: Config) -> Tokens:
         raise ConfigError(
             "eos_token_id", f"neither generation_config.json nor config.json of {config.origin} has eos_token_id"
         )
+    for name, value in (("eos_token_id", eos), *((name, ids.get(name)) for name in ("bos_token_id", "pad_token_id"))):
+        for token in value if name == "eos_token_id" and isinstance(value, list) else [value]:
+            if value is not None and (not isinstance(token, int) or isinstance(token, bool)):
+                raise ConfigError(name, f"{path or config.origin}: {name} is {value!r}, which is no token's number")
     sampling = {name: generation[name] for name in SAMPLING_FIELDS if generation.get(name) is not None}
     return Tokens(
         ids.get("bos_token_id"), tuple(eos) if isinstance(eos, list) else (eos,), ids.get("pad_token_id"), sampling

@@ -12,7 +12,9 @@ MLP = ("gate_proj", "up_proj", "down_proj")
 
 def geometry(config: Config) -> dict[str, Any]:
     config.only("hidden_act", "silu", default="silu")
-    biases = (ATTENTION if config.get("attention_bias", False) else ()) + (MLP if config.get("mlp_bias", False) else ())
+    biases = (ATTENTION if config.of_type("attention_bias", bool, False) else ()) + (
+        MLP if config.of_type("mlp_bias", bool, False) else ()
+    )
     return rope_geometry(rope_fields(config)) | {"biases": frozenset(biases)}
 
 

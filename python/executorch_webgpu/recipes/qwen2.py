@@ -9,7 +9,7 @@ from executorch_webgpu.recipes.huggingface import Config, Family, rope_fields, r
 
 def geometry(config: Config) -> dict[str, Any]:
     config.only("hidden_act", "silu", default="silu")
-    windows = window_geometry(config, config.get("use_sliding_window", False))
+    windows = window_geometry(config, config.of_type("use_sliding_window", bool, False))
     return rope_geometry(rope_fields(config)) | windows | {"biases": frozenset(("q_proj", "k_proj", "v_proj"))}
 
 

@@ -18,6 +18,13 @@ from executorch_webgpu.recipes.decoder import Decoder, DecoderConfig
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
+def check_finite(name: str, weight: Tensor) -> None:
+    """Raises RecipeError where the weight of that name holds NaN or infinity."""
+    finite = torch.isfinite(weight)
+    if not bool(finite.all()):
+        raise RecipeError(f"{name} holds NaN or infinity ({int((~finite).sum())} of {weight.numel()} values)")
+
+
 @dataclass(frozen=True)
 class Scheme:
     """How matrices are stored. bits 4: by groups; 8: one scale a row, symmetric; 32: as they are."""
@@ -66,12 +73,17 @@ class Scheme:
         return bits, group, self.symmetric or bits == 8
 
     def quantize(self, name: str, weight: Tensor) -> Tensor | QuantizedWeight:
-        """The weight of that name as the scheme stores it; vectors (norms, biases) stay f32."""
+        """The weight of that name as the scheme stores it; vectors (norms, biases) stay f32. Raises RecipeError for
+        values that it cannot store."""
         weight = weight.to(torch.float32)
+        check_finite(name, weight)
         bits, group, symmetric = self.layout(name, tuple(weight.shape))
         if bits == 32:
             return weight
-        return QuantizedWeight.from_float(weight, bits=bits, group=group, symmetric=symmetric)
+        try:
+            return QuantizedWeight.from_float(weight, bits=bits, group=group, symmetric=symmetric)
+        except OverflowError as error:
+            raise RecipeError(f"{name} cannot be stored with {bits} bits: {error}") from error
 
     def describe(self) -> dict:
         """For the manifest."""
@@ -133,6 +145,8 @@ def tokenizer_files(folder: Path) -> dict[str, bytes]:
     missing = [name for name in TOKENIZER_FILES if not (folder / name).is_file()]
     if missing:
         raise RecipeError(f"{folder} lacks {' and '.join(missing)}")
+    if not isinstance(read_json(folder / "tokenizer.json").get("model"), dict):
+        raise RecipeError(f"{folder / 'tokenizer.json'} holds no tokenizer: it lacks model")
     config = read_json(folder / "tokenizer_config.json")
     for name in ("is_local", "local_files_only", "name_or_path"):  # where it was read from is nobody's business
         config.pop(name, None)

@@ -55,6 +55,64 @@ export function vocabularyOf(tokenizerJson: string): { pieces: string[]; type: s
   return { pieces: Array.from(pieces, (piece) => piece ?? ''), type, prependSpace: has('Prepend') || metaspace };
 }
 
+// Keywords of JSON Schema that xgrammar passes over in silence, where schemas lie in a schema, and rules: as
+// python/executorch_webgpu/grammar.py, which says more.
+const words = (text: string): readonly string[] => text.split(' ');
+const IGNORED = words(
+  'multipleOf uniqueItems contains minContains maxContains not if dependentRequired dependentSchemas dependencies $dynamicRef $recursiveRef',
+);
+const OF_VALUES = words('minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength pattern format');
+const OF_PARTS = words(
+  'properties patternProperties additionalProperties required minProperties maxProperties propertyNames items prefixItems minItems maxItems',
+);
+const ALTERNATIVES = words('$ref anyOf oneOf allOf');
+/** keyword → the keywords beside which it is passed over */
+const IGNORED_BESIDE = new Map([
+  ['minLength', words('pattern format')],
+  ['maxLength', words('pattern format')],
+  ['pattern', words('format')],
+  ['propertyNames', words('properties patternProperties')],
+]);
+const SCHEMAS = words(
+  'prefixItems anyOf oneOf allOf items additionalProperties unevaluatedItems unevaluatedProperties propertyNames',
+);
+const MAPS = words('properties patternProperties $defs definitions');
+
+/**
+ * The first keyword of a JSON schema that would be passed over, with its place ("#/properties/a: not"). Only what is a
+ * schema is looked at: no enum, const, default or name of a property.
+ */
+export function unsupportedKeyword(schema: unknown, path = '#'): string | undefined {
+  if (typeof schema !== 'object' || schema === null) return undefined;
+  if (Array.isArray(schema)) return firstOf(schema, path);
+  const fields = schema as Record<string, unknown>;
+  const has = (word: string) => word in fields;
+  for (const [word, value] of Object.entries(fields)) {
+    if (IGNORED.includes(word) && value !== false) return `${path}: ${word}`;
+    if (word === 'allOf' && Array.isArray(value) && value.length > 1) return `${path}: allOf of several`;
+    const ofValues = OF_VALUES.includes(word);
+    const beside = [...(IGNORED_BESIDE.get(word) ?? []), ...(ofValues || OF_PARTS.includes(word) ? ALTERNATIVES : [])];
+    const other = beside.find(has);
+    if (other) return `${path}: ${word} beside ${other}`;
+    if (ofValues && !['type', 'enum', 'const'].some(has)) return `${path}: ${word} without type`;
+  }
+  for (const word of [...SCHEMAS, ...MAPS].filter(has)) {
+    const search = MAPS.includes(word) ? firstOf : unsupportedKeyword;
+    const found = search(fields[word], `${path}/${word}`);
+    if (found) return found;
+  }
+  return undefined;
+}
+
+/** The same of schemas in a list, or by name. */
+function firstOf(schemas: unknown, path: string): string | undefined {
+  for (const [name, part] of Object.entries(schemas ?? {})) {
+    const found = unsupportedKeyword(part, `${path}/${name}`);
+    if (found) return found;
+  }
+  return undefined;
+}
+
 /** Follows one text. */
 export class Matcher {
   constructor(
@@ -155,6 +213,8 @@ const invalid = (why: string): ExecuTorchError => makeError('invalid_argument', 
 function sourceOf(format: ResponseFormat): { schema: string } | { grammar: string } {
   if (format.type === 'json_object') return { schema: '{"type": "object"}' };
   if (format.type === 'json_schema' && typeof format.schema === 'object') {
+    const found = unsupportedKeyword(format.schema);
+    if (found) throw invalid(`${found} is not supported`);
     return { schema: JSON.stringify(format.schema) };
   }
   if (format.type === 'grammar' && typeof format.grammar === 'string') return { grammar: format.grammar };
