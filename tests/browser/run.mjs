@@ -28,8 +28,10 @@ const runner = new Runner({ seconds: FULL ? 2400 : 600 });
 const { test } = runner;
 /** Until what was begun is under way, or what was ended is gone. */
 const SETTLE_MS = 300;
-/** In bytes, over all cycles: half of what one load takes. */
+/** Of a browser's memory, in bytes, over a few cycles: half of what one load takes. */
 const MOST_GROWTH = 48e6;
+/** Bytes a cycle, over many of them. */
+const MOST_GROWTH_OF_ONE = { chromium: 0.5e6, firefox: 0.5e6, 'firefox webgpu': 1.2e6 };
 const produced = {}; // ids that differ from eager's; decided at the end
 
 const python = (...args) =>
@@ -322,13 +324,13 @@ async function disposes(s, label) {
 }
 
 async function cycles(s, label, loadOptions) {
-  const count = FULL ? 20 : 3;
+  const count = FULL ? 30 : 3;
+  const third = count / 3;
   await test(`${label}: memory is flat over ${count} times load, generate, dispose`, async () => {
     const seen = [];
     const browser = []; // bytes after each
     const workers = s.page.raw.workers().length;
     for (let i = 0; i < count; ++i) {
-      // out of the cache: Firefox under a driver keeps every body that comes over the network
       await s.load('cycle', { modelUrl: llm, cache: 'auto', ...loadOptions });
       unwrap(await s.call('generate', { key: 'cycle', prompt: { tokenIds: [1, 504] }, options: { maxTokens: 2 } }));
       const report = unwrap(await s.call('memory', { key: 'cycle' }));
@@ -338,10 +340,11 @@ async function cycles(s, label, loadOptions) {
       browser.push(browserBytes());
     }
     assert(new Set(seen).size === 1, `bytes: ${seen}`);
-    // the first one pays for what is loaded once; garbage makes single figures jump
-    const [early, late] = [browser.slice(1, 1 + count / 3), browser.slice(-count / 3)].map((all) => Math.min(...all));
+    // the first third pays for what is loaded once; garbage makes single figures jump
+    const [early, late] = [browser.slice(third, -third), browser.slice(-third)].map((all) => Math.min(...all));
     const megabytes = browser.map((bytes) => Math.round(bytes / 1e6)).join(' ');
-    assert(late - early < MOST_GROWTH, `the browser's memory, in MB: ${megabytes}`);
+    const most = FULL ? third * (MOST_GROWTH_OF_ONE[label] ?? MOST_GROWTH_OF_ONE[s.name]) : MOST_GROWTH;
+    assert(late - early < most, `the browser's memory, in MB: ${megabytes}`);
     assert(s.page.raw.workers().length <= workers, `${s.page.raw.workers().length} workers, ${workers} before`);
     return `the browser has ${megabytes} MB`;
   });
@@ -544,11 +547,13 @@ async function main() {
     await s.call('dispose', { key: 'llm' });
     if (FULL) await tunes(s, webgpu);
     await perplexity(s, webgpu, expected, FULL ? 511 : 64, { device: 'webgpu' });
-    await cycles(s, webgpu, { device: 'webgpu' });
+    // one thread: for its driver Firefox watches workers, and a thread's worker then fails to start now and then
+    await cycles(s, webgpu, { device: 'webgpu', threads: 1 });
     if (FULL) await generations(s, webgpu, { device: 'webgpu' });
     await classifies(s, webgpu, { device: 'webgpu' }, FULL);
     await s.call('dispose', { key: 'cnn' });
     const wasm = 'firefox wasm';
+    if (FULL) await cycles(s, wasm, { device: 'wasm', threads: 1 });
     await classifies(s, wasm, { device: 'wasm', activations: 'exact' });
     await disposes(s, wasm);
     const modes = FULL ? [true, false] : [false];

@@ -78,6 +78,8 @@ async function launchFirefox(onConsole, { prefs = {} }) {
     userDataDir: profile,
     extraPrefsFirefox: { ...FIREFOX_PREFS, ...prefs },
     protocolTimeout: 0,
+    // else Firefox keeps the body of every response for the driver: memory grows by what is downloaded
+    networkEnabled: false,
   });
   return {
     name: 'firefox',
