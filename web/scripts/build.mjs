@@ -51,7 +51,15 @@ const bundle = await rolldown({
   tsconfig: path.join(root, 'tsconfig.json'),
   transform: { define: { ETWGPU_BUILD_ID: JSON.stringify([...ids][0]) } },
 });
-await bundle.write({ dir: dist, format: 'esm', minify: true, sourcemap: true, chunkFileNames: 'shared-[hash].js' });
+await bundle.write({
+  dir: dist,
+  format: 'esm',
+  minify: true,
+  sourcemap: true,
+  chunkFileNames: 'shared-[hash].js',
+  // one file of what several need, not one for each set of them: smaller, and fewer requests
+  codeSplitting: { groups: [{ name: 'shared', test: /[\\/]src[\\/](?!worker)/, minShareCount: 2 }] },
+});
 await bundle.close();
 // types of what nobody can import
 rmSync(path.join(dist, 'worker'), { recursive: true });

@@ -1,5 +1,5 @@
 // What this browser can do, found out without loading anything.
-import type { Capabilities, WasmTier } from './types.js';
+import type { Capabilities, GpuTier, WasmTier } from './types.js';
 
 const validates = (bytes: number[]): boolean =>
   WebAssembly.validate(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0, ...bytes]));
@@ -33,11 +33,25 @@ const LIMITS = [
   'maxComputeWorkgroupStorageSize',
 ] as const;
 
+interface AdapterInfo {
+  vendor?: string;
+  architecture?: string;
+  description?: string;
+  isFallbackAdapter?: boolean;
+}
+
 /** Browsers do not tell the kind of an adapter, but software ones are a fallback or name themselves. */
-export function isSoftware(adapter: Partial<GPUAdapterInfo>): boolean {
+export function isSoftware(adapter: AdapterInfo): boolean {
   if (adapter.isFallbackAdapter) return true;
   const text = `${adapter.vendor} ${adapter.architecture} ${adapter.description}`;
   return /swiftshader|llvmpipe|lavapipe|basic render|software/i.test(text);
+}
+
+/** The runtime's tiers of kernels, by what the adapter offers. */
+function tierOf(features: GPUSupportedFeatures): GpuTier {
+  if (!features.has('shader-f16')) return 'baseline';
+  if (!features.has('subgroups')) return 'f16';
+  return features.has('chromium-experimental-subgroup-matrix') ? 'subgroup_matrix' : 'subgroups';
 }
 
 async function webgpu(): Promise<Capabilities['webgpu']> {
@@ -52,6 +66,7 @@ async function webgpu(): Promise<Capabilities['webgpu']> {
       available: true,
       adapter: { vendor, architecture, description, software: isSoftware(adapter.info) },
       features: [...adapter.features].sort(),
+      tier: tierOf(adapter.features),
       limits: Object.fromEntries(LIMITS.map((name) => [name, Number(adapter.limits[name])])),
     };
   } catch (error) {

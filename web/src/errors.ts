@@ -24,6 +24,7 @@ export type ErrorCode =
   | Exclude<(typeof RUNTIME_CODES)[number], 'ok'>
   | 'integrity'
   | 'package_missing'
+  | 'unsupported_browser'
   | 'build_mismatch'
   | 'worker_died'
   | 'disposed';
@@ -73,6 +74,8 @@ export class InternalError extends ExecuTorchError {}
 export class BuildMismatchError extends ExecuTorchError {}
 /** An optional package that was asked for is not there. */
 export class PackageMissingError extends ExecuTorchError {}
+/** The browser is too old: it has no WebAssembly SIMD, which the CPU path and the GPU path need alike. */
+export class UnsupportedBrowserError extends ExecuTorchError {}
 /** The worker ended unexpectedly; every call that was under way gets this. */
 export class WorkerDiedError extends ExecuTorchError {}
 /** The session was disposed of. */
@@ -103,6 +106,7 @@ const CLASSES: Record<ErrorCode, new (code: ErrorCode, message: string, options?
   internal: InternalError,
   integrity: IntegrityError,
   package_missing: PackageMissingError,
+  unsupported_browser: UnsupportedBrowserError,
   build_mismatch: BuildMismatchError,
   worker_died: WorkerDiedError,
   disposed: DisposedError,

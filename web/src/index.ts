@@ -27,6 +27,7 @@ export type {
   GeneratedToken,
   GenerateOptions,
   GenerateResult,
+  GpuTier,
   KernelTime,
   LoadOptions,
   Manifest,

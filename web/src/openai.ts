@@ -4,12 +4,22 @@ import type { Session } from './session.js';
 import type { ChatMessage, GenerateOptions, GenerateResult, ResponseFormat } from './types.js';
 
 type Content = string | { type: string; text?: string }[];
+type ToolCalls = { function: { name: string; arguments: unknown } }[];
+
+interface Message {
+  role: string;
+  /** May be missing beside `tool_calls`. */
+  content?: Content | null;
+  name?: unknown;
+  tool_calls?: unknown;
+  tool_call_id?: unknown;
+}
 
 export interface ChatCompletionParams {
-  messages: { role: string; content: Content }[];
+  messages: Message[];
   /** Anything: there is one model. It comes back in the answers. */
   model?: string;
-  stream?: boolean;
+  stream?: boolean | null;
   stream_options?: { include_usage?: boolean } | null;
   max_tokens?: number | null;
   max_completion_tokens?: number | null;
@@ -52,21 +62,48 @@ export interface ChatCompletionChunk {
 
 /** These change nothing about the answer, or nothing that a local model has. */
 const WITHOUT_EFFECT = ['user', 'store', 'metadata', 'service_tier', 'safety_identifier', 'prompt_cache_key'];
+/** These, too, where they say what is so anyway. */
+const NEUTRAL: Readonly<Record<string, number | boolean>> = {
+  frequency_penalty: 0,
+  presence_penalty: 0,
+  logprobs: false,
+  n: 1,
+};
 const KNOWN = [
   ...['messages', 'model', 'stream', 'stream_options', 'max_tokens', 'max_completion_tokens'],
-  ...['temperature', 'top_p', 'seed', 'stop', 'n', 'response_format'],
+  ...['temperature', 'top_p', 'seed', 'stop', 'response_format'],
 ];
 
-function textOf(content: Content): string {
+function textOf(content: unknown): string {
   if (typeof content === 'string') return content;
-  return content
+  if (!Array.isArray(content)) throw makeError('invalid_argument', `messages: ${String(content)} is no content`);
+  return (content as ({ type?: string; text?: unknown } | null)[])
     .map((part) => {
-      if (part.type !== 'text' || typeof part.text !== 'string') {
-        throw makeError('invalid_argument', `messages: a part of type '${part.type}' is not supported, only text`);
+      if (part?.type !== 'text' || typeof part.text !== 'string') {
+        throw makeError('invalid_argument', `messages: a part of type '${part?.type}' is not supported, only text`);
       }
       return part.text;
     })
     .join('');
+}
+
+/** Templates take the arguments of a call as an object, not as JSON. */
+function callsOf(calls: ToolCalls): ToolCalls {
+  try {
+    return calls.map((call) => {
+      const { arguments: given } = call.function;
+      const parsed = typeof given === 'string' ? (JSON.parse(given) as unknown) : given;
+      return { ...call, function: { ...call.function, arguments: parsed } };
+    });
+  } catch (cause) {
+    throw makeError('invalid_argument', `messages: tool_calls: ${String(cause)}`, { cause });
+  }
+}
+
+function messageOf(message: Message): ChatMessage {
+  const { content, tool_calls: calls, ...rest } = message ?? {}; // null has no content
+  if (!calls) return { ...rest, content: textOf(content) };
+  return { ...rest, content: textOf(content ?? ''), tool_calls: callsOf(calls as ToolCalls) };
 }
 
 function formatOf({ type, json_schema }: NonNullable<ChatCompletionParams['response_format']>): ResponseFormat {
@@ -77,10 +114,12 @@ function formatOf({ type, json_schema }: NonNullable<ChatCompletionParams['respo
 
 /** What an API leaves out silently, the caller believes to be in force: everything unknown is refused. */
 function optionsOf(params: ChatCompletionParams): GenerateOptions {
-  const given = Object.keys(params).filter((name) => params[name] !== undefined && params[name] !== null);
+  const given = Object.keys(params).filter((name) => (params[name] ?? NEUTRAL[name]) !== NEUTRAL[name]);
   const unknown = given.filter((name) => !KNOWN.includes(name) && !WITHOUT_EFFECT.includes(name));
-  if (unknown.length) throw makeError('invalid_argument', `${unknown.join(', ')}: not supported here`);
-  if ((params.n ?? 1) !== 1) throw makeError('invalid_argument', 'n: only 1 is supported');
+  if (unknown.length) {
+    const only = unknown.map((name) => (name in NEUTRAL ? `${name}: only ${NEUTRAL[name]}` : name));
+    throw makeError('invalid_argument', `${only.join(', ')}: not supported here`);
+  }
   const maxTokens = params.max_completion_tokens ?? params.max_tokens;
   return {
     // OpenAI's default is 1; where neither is given, the most probable token is the better start for a small model
@@ -109,14 +148,24 @@ export class ChatCompletions {
    * `await` it for a completion; with `stream: true`, for an async iterable of chunks.
    * @throws InvalidArgumentError for parameters that have no effect here; CancelledError if the signal fires.
    */
-  create(params: ChatCompletionParams & { stream: true }, options?: RequestOptions): Promise<ChatCompletionStream>;
-  create(params: ChatCompletionParams & { stream?: false }, options?: RequestOptions): Promise<ChatCompletion>;
+  create(
+    params: ChatCompletionParams & { stream: true },
+    options?: RequestOptions | null,
+  ): Promise<ChatCompletionStream>;
+  create(
+    params: ChatCompletionParams & { stream?: false | null },
+    options?: RequestOptions | null,
+  ): Promise<ChatCompletion>;
+  create(params: ChatCompletionParams, options?: RequestOptions | null): Promise<ChatCompletion | ChatCompletionStream>;
   async create(
     params: ChatCompletionParams,
-    { signal }: RequestOptions = {},
+    options?: RequestOptions | null,
   ): Promise<ChatCompletion | ChatCompletionStream> {
+    const given: unknown = (params as ChatCompletionParams | undefined | null)?.messages;
+    if (!Array.isArray(given)) throw makeError('invalid_argument', 'messages: a list is needed');
+    const signal = options?.signal;
     const generateOptions = { ...optionsOf(params), ...(signal && { signal }) };
-    const messages: ChatMessage[] = params.messages.map(({ role, content }) => ({ role, content: textOf(content) }));
+    const messages = params.messages.map(messageOf);
     const head = {
       id: `chatcmpl-local-${++count}`,
       created: Math.floor(Date.now() / 1000),

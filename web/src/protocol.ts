@@ -1,5 +1,6 @@
 // Every message between page and worker. A request has an id; it gets any number of events and exactly one reply.
 import type { WireError } from './errors.js';
+import type { GpuDevice } from './gpu.js';
 import type { Input } from './image.js';
 import type { GpuTensor, OutputPlace, Value } from './tensor.js';
 import type {
@@ -40,7 +41,7 @@ export interface LoadRequest {
   cache: 'auto' | 'none';
   device: 'auto' | DeviceName;
   /** On the caller's own thread only. */
-  gpuDevice?: GPUDevice;
+  gpuDevice?: GpuDevice;
   exact: boolean;
   precision: 'auto' | Precision;
   threads: number;

@@ -2,7 +2,7 @@
 import { canUseThreads, capabilities, defaultThreads, wasmTier } from './capabilities.js';
 import { cache } from './cache.js';
 import { Channel, type Port } from './channel.js';
-import { checkFunction, checkOneOf, checkOptionsObject, checkSignal, checkUrl } from './checks.js';
+import { checkFunction, checkOneOf, checkOptions, checkSignal, checkUrl, LOAD_OPTIONS } from './checks.js';
 import { cancelled, DeviceLostError, makeError, NoAdapterError, throwIfAborted } from './errors.js';
 import type { FromWorker, LoadRequest } from './protocol.js';
 import { Session } from './session.js';
@@ -38,10 +38,18 @@ function buildUrls(build: Build, base: string | URL | undefined): { module: URL;
   return { module: new URL(`${build}/etwgpu.mjs`, folder), wasm: new URL(`${build}/etwgpu.wasm`, folder) };
 }
 
+/** @throws WorkerDiedError where the browser refuses the script: it must be of the page's origin. */
 function newWorker(url: string | URL | undefined): Worker {
-  return url === undefined
-    ? new Worker(new URL('./worker.js', import.meta.url), { type: 'module' })
-    : new Worker(url, { type: 'module' });
+  try {
+    return url === undefined
+      ? new Worker(new URL('./worker.js', import.meta.url), { type: 'module' })
+      : new Worker(url, { type: 'module' });
+  } catch (cause) {
+    // not as above: bundlers would take it for one more file of theirs
+    const script = String(url ?? import.meta.url.replace(/[^/]*$/, 'worker.js'));
+    const cure = "host the package on the page's origin, or pass workerUrl or worker: false";
+    throw makeError('worker_died', `${script}: ${String(cause)}: ${cure}`, { cause });
+  }
 }
 
 /** The same engine on this thread, behind the same messages. */
@@ -88,8 +96,8 @@ function deviceOf(options: LoadOptions): Pick<LoadRequest, 'device' | 'gpuDevice
 }
 
 /** @throws InvalidArgumentError that names the option. */
-function checkOptions(options: LoadOptions): void {
-  checkOptionsObject('loadModel', options);
+function checkLoadOptions(options: LoadOptions): void {
+  checkOptions('loadModel', options, LOAD_OPTIONS);
   checkOneOf('precision', options.precision, ['auto', 'f32', 'f16']);
   checkOneOf('activations', options.activations, ['auto', 'exact']);
   checkOneOf('cache', options.cache, ['auto', 'none']);
@@ -121,7 +129,7 @@ function tuneMs(tune: LoadOptions['tune']): number {
 
 async function loadRequest(options: LoadOptions): Promise<LoadRequest> {
   const tier = options.debug?.wasmTier ?? wasmTier();
-  if (!tier) throw makeError('internal', 'this browser has no WebAssembly SIMD');
+  if (!tier) throw makeError('unsupported_browser', 'this browser has no WebAssembly SIMD');
   const model = options.model ?? options.modelUrl;
   if (model === undefined) throw makeError('invalid_argument', 'modelUrl: which model?');
   if (options.model !== undefined && options.modelUrl !== undefined) {
@@ -183,7 +191,7 @@ async function start(
   options: LoadOptions,
   signal: AbortSignal | undefined,
 ): Promise<{ channel: Channel; info: SessionInfo }> {
-  checkOptions(options);
+  checkLoadOptions(options);
   const { onProgress } = options;
   throwIfAborted(signal);
   const request = await loadRequest(options);

@@ -1,6 +1,6 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import type { Channel } from './channel.js';
-import { checkFunction, checkOptionsObject, checkSignal } from './checks.js';
+import { checkFunction, checkOptions, checkSignal, GENERATE_OPTIONS, signalOf } from './checks.js';
 import { makeError } from './errors.js';
 import { Generation } from './generation.js';
 import type { PlainGenerateOptions } from './protocol.js';
@@ -19,7 +19,7 @@ export abstract class Conversation {
    * What the prompt shares with the conversation so far is not computed again.
    */
   generate(prompt: Prompt, options: GenerateOptions = {}): Generation {
-    checkOptionsObject('generate', options);
+    checkOptions('generate', options, GENERATE_OPTIONS);
     const { signal, onToken, ...rest } = options;
     checkFunction('onToken', onToken);
     checkSignal(signal);
@@ -50,8 +50,8 @@ export abstract class Conversation {
    * The conversation as the model has computed it: the tokens in the cache and the part of the states that they fill.
    * A Blob can be kept, such as in a file of the origin private file system, and restored in another visit.
    */
-  async saveState({ signal }: CallOptions = {}): Promise<Blob> {
-    return this.worker().call('saveState', { sequence: this.sequence }, { signal });
+  async saveState(options: CallOptions = {}): Promise<Blob> {
+    return this.worker().call('saveState', { sequence: this.sequence }, signalOf(options));
   }
 
   /**
@@ -59,15 +59,16 @@ export abstract class Conversation {
    * yours to keep.
    * @throws SavedStateError, with nothing changed, where it is damaged, of another model or of another precision.
    */
-  async restoreState(saved: Blob | FileSystemFileHandle, { signal }: CallOptions = {}): Promise<void> {
+  async restoreState(saved: Blob | FileSystemFileHandle, options: CallOptions = {}): Promise<void> {
+    const call = signalOf(options);
     const blob = saved instanceof Blob ? saved : await (saved as FileSystemFileHandle | null)?.getFile?.();
     if (!blob) throw makeError('invalid_argument', 'restoreState takes a Blob or a file handle');
-    await this.worker().call('restoreState', { sequence: this.sequence, saved: blob }, { signal });
+    await this.worker().call('restoreState', { sequence: this.sequence, saved: blob }, call);
   }
 
   /** Forgets the conversation: states are as after loading. */
-  async reset({ signal }: CallOptions = {}): Promise<void> {
-    await this.worker().call('reset', { sequence: this.sequence }, { signal });
+  async reset(options: CallOptions = {}): Promise<void> {
+    await this.worker().call('reset', { sequence: this.sequence }, signalOf(options));
   }
 
   abstract dispose(): Promise<void>;

@@ -1,7 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 // The page's view of a loaded model. The model itself lives in the worker behind the channel.
 import type { Channel } from './channel.js';
-import { checkSignal } from './checks.js';
+import { checkSignal, signalOf } from './checks.js';
 import { makeError, throwIfAborted } from './errors.js';
 import { crossing, isImageInput, type Input } from './image.js';
 import { Conversation, Sequence } from './sequence.js';
@@ -66,10 +66,11 @@ export class Session extends Conversation {
     inputs: readonly Input[],
     options: (RunOptions & Partial<GpuRunOptions>) | string = {},
   ): Promise<(Value | GpuTensor)[]> {
-    const { method = 'forward', signal, outputs = [] } = typeof options === 'string' ? { method: options } : options;
+    const asked = typeof options === 'string' ? { method: options } : options;
+    const { signal } = signalOf(asked);
+    const { method = 'forward', outputs = [] } = asked;
     const given: unknown = inputs;
     if (!Array.isArray(given)) throw makeError('invalid_argument', 'run takes a list of inputs');
-    checkSignal(signal);
     const places: OutputPlace[] = [outputs].flat();
     if (!this.onOwnDevice && (inputs.some(isGpuTensor) || places.some((place) => place !== 'cpu'))) {
       throw makeError(
@@ -88,15 +89,15 @@ export class Session extends Conversation {
    * Another conversation on this model: see Sequence.
    * @throws LimitExceededError, OutOfMemoryError, InvalidArgumentError for a model that generates no text.
    */
-  async newSequence({ signal }: CallOptions = {}): Promise<Sequence> {
+  async newSequence(options: CallOptions = {}): Promise<Sequence> {
     const { channel } = this;
-    const { sequence, stateBytes } = await channel.call('newSequence', {}, { signal });
+    const { sequence, stateBytes } = await channel.call('newSequence', {}, signalOf(options));
     return new Sequence(channel, sequence, stateBytes);
   }
 
   /** The token ids that `generate` would run for this prompt. */
-  tokenize(prompt: Prompt, { signal }: CallOptions = {}): Promise<number[]> {
-    return this.channel.call('tokenize', { prompt }, { signal });
+  async tokenize(prompt: Prompt, options: CallOptions = {}): Promise<number[]> {
+    return this.channel.call('tokenize', { prompt }, signalOf(options));
   }
 
   /**
@@ -104,8 +105,8 @@ export class Session extends Conversation {
    * computed with another scale, are forgotten.
    * @throws InvalidArgumentError for an unknown name.
    */
-  async setAdapterScale(name: string, scale: number, { signal }: CallOptions = {}): Promise<void> {
-    await this.channel.call('adapterScale', { name, scale }, { signal });
+  async setAdapterScale(name: string, scale: number, options: CallOptions = {}): Promise<void> {
+    await this.channel.call('adapterScale', { name, scale }, signalOf(options));
     this.scales.set(name, scale);
   }
 
@@ -142,7 +143,8 @@ export class Session extends Conversation {
    * a conversation is gone, its messages are yours. Calls under way reject with DisposedError, those of further sequences, too.
    * @throws like loadModel; the session can then be reloaded once more.
    */
-  async reload({ signal }: CallOptions = {}): Promise<void> {
+  async reload(options: CallOptions = {}): Promise<void> {
+    const { signal } = signalOf(options);
     checkSignal(signal);
     throwIfAborted(signal);
     this.channel.close(makeError('disposed', 'the session is being reloaded'));

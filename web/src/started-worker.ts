@@ -11,8 +11,8 @@ const LIMIT_MS = 120_000;
  * A worker that runs. Firefox has been seen not to run the script of a new worker, without an error and for good, about
  * once in 450 loads; a server may leave the script's request unanswered. So after some silence another worker starts
  * beside the first.
- * @throws WorkerDiedError if a worker's script fails, or none has started after two minutes; CancelledError if the
- *   signal fires.
+ * @throws what `make` throws; WorkerDiedError if a worker's script fails, or none has started after two minutes;
+ *   CancelledError if the signal fires.
  */
 export function startedWorker(
   make: () => Worker,
@@ -36,7 +36,13 @@ export function startedWorker(
     };
     const abort = () => fail(cancelled(signal));
     const add = () => {
-      const worker = make();
+      let worker: Worker;
+      try {
+        worker = make();
+      } catch (error) {
+        fail(error as Error);
+        return;
+      }
       workers.push(worker);
       worker.onmessage = () => {
         settle(worker);

@@ -1,4 +1,5 @@
 import { makeError } from './errors.js';
+import type { GpuBuffer } from './gpu.js';
 import { fromBf16, fromF16, toBf16, toF16 } from './half.js';
 
 /** Element types by their names in the runtime. */
@@ -23,7 +24,7 @@ export interface Tensor {
 export interface GpuTensor {
   dtype: DType;
   shape: number[];
-  buffer: GPUBuffer;
+  buffer: GpuBuffer;
   /** In bytes, a multiple of 256. Default: 0. */
   offset?: number;
   /** Of outputs: the bytes of the tensor, in whole words. */
@@ -34,7 +35,7 @@ export interface GpuTensor {
  * Where an output is wanted: as a Tensor (`cpu`), as a GpuTensor in the model's own memory, or as one in a buffer of
  * yours, from `offset` (a multiple of 256) on.
  */
-export type OutputPlace = 'cpu' | 'gpu' | GPUBuffer | { buffer: GPUBuffer; offset?: number };
+export type OutputPlace = 'cpu' | 'gpu' | GpuBuffer | { buffer: GpuBuffer; offset?: number };
 
 export function isGpuTensor(value: unknown): value is GpuTensor {
   return typeof value === 'object' && value !== null && 'dtype' in value && 'buffer' in value;
@@ -61,10 +62,19 @@ export const DTYPES: Record<DType, TypeInfo> = {
   bf16: { number: 15, bytes: 2, view: Uint16Array },
 };
 
+/** @throws InvalidArgumentError for a typed array whose bits would be taken for something else. */
+export function checkView(dtype: DType, data: TensorData): void {
+  const { name } = DTYPES[dtype].view;
+  const found = data[Symbol.toStringTag] as string; // an array of another frame has another constructor
+  if (found.replace('Clamped', '') === name) return;
+  throw makeError('invalid_argument', `a tensor of ${dtype} takes a ${name}, not a ${found}`);
+}
+
 /**
  * A tensor from numbers: `tensor('i64', [1, 3], [1, 2, 3])`. Numbers become halves for `f16` and `bf16`; a typed array is
  * taken as it is, without a copy.
- * @throws InvalidArgumentError for an unknown dtype, and where the shape does not take that many numbers.
+ * @throws InvalidArgumentError for an unknown dtype, a typed array of another class than the dtype's, and where the shape
+ *   does not take that many numbers.
  */
 export function tensor(dtype: DType, shape: number[], data: TensorData | readonly number[]): Tensor {
   if (!(dtype in DTYPES)) throw makeError('invalid_argument', `unknown dtype '${String(dtype)}'`);
@@ -76,7 +86,10 @@ export function tensor(dtype: DType, shape: number[], data: TensorData | readonl
   if (data.length !== count) {
     throw makeError('invalid_argument', `${message}has ${count} elements, not ${data.length}`);
   }
-  if (ArrayBuffer.isView(data)) return { dtype, shape, data };
+  if (ArrayBuffer.isView(data)) {
+    checkView(dtype, data);
+    return { dtype, shape, data };
+  }
   if (dtype === 'i64') return { dtype, shape, data: BigInt64Array.from(data, (x) => BigInt(x)) };
   const out = new DTYPES[dtype].view(new ArrayBuffer(count * DTYPES[dtype].bytes), 0, count);
   const convert = dtype === 'f16' ? toF16 : dtype === 'bf16' ? toBf16 : dtype === 'bool' ? Number : undefined;

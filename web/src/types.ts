@@ -1,7 +1,10 @@
 // The types of the public API.
 import type { ExecuTorchError } from './errors.js';
+import type { GpuDevice } from './gpu.js';
 
 export type DeviceName = 'webgpu' | 'wasm';
+/** Each with those before it. */
+export type GpuTier = 'baseline' | 'f16' | 'subgroups' | 'subgroup_matrix';
 export type WasmTier = 'relaxed' | 'simd128';
 
 export interface Progress {
@@ -60,7 +63,7 @@ export interface LoadOptions {
    * `auto`: WebGPU where there is a GPU that can run the model, else the CPU; `session.fallbackReason` then says why. A
    * GPUDevice of yours needs `worker: false`, since devices cannot be sent to a worker.
    */
-  device?: 'auto' | DeviceName | GPUDevice;
+  device?: 'auto' | DeviceName | GpuDevice;
   /** `false` runs the same engine on the calling thread, e.g. in a worker of yours; without CPU threads. */
   worker?: boolean;
   /** `exact`: the CPU multiplies in f32, not with 16-bit activations, and its caches are f32, not f16. */
@@ -104,7 +107,7 @@ export interface DebugOptions {
    * Slow: on the GPU each operator is waited for and what it wrote is read back.
    */
   checkValues?: boolean;
-  maxTier?: 'baseline' | 'f16' | 'subgroups' | 'subgroup_matrix';
+  maxTier?: GpuTier;
   /** WebGPU's default limits, whatever the adapter offers. */
   defaultLimits?: boolean;
   wasmTier?: WasmTier;
@@ -124,6 +127,8 @@ export interface Capabilities {
     /** `software`: a program on the CPU plays the GPU, which is slower than the CPU path. */
     adapter?: { vendor: string; architecture: string; description: string; software: boolean };
     features: string[];
+    /** Of the kernels that models would run with. */
+    tier?: GpuTier;
     limits: Record<string, number>;
   };
   wasm: {

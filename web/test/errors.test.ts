@@ -32,6 +32,7 @@ describe('errors', () => {
       'build_mismatch',
       'integrity',
       'package_missing',
+      'unsupported_browser',
     ] as errors.ErrorCode[]) {
       const error = errors.makeError(code, '');
       expect(byName[code === 'cancelled' ? 'CancelledError' : error.name]).toBe(error.constructor);

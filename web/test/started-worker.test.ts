@@ -20,6 +20,10 @@ describe('startedWorker', () => {
     made.push(new FakeWorker());
     return made.at(-1) as unknown as Worker;
   };
+  const makeOnce = () => () => {
+    if (made.length) throw new Error('no more');
+    return make();
+  };
   const at = (index: number) => made[index] as FakeWorker;
   beforeEach(() => {
     made = [];
@@ -65,6 +69,18 @@ describe('startedWorker', () => {
   it('fails when a script cannot be loaded', async () => {
     const started = expect(startedWorker(make)).rejects.toThrow('its script could not be loaded');
     at(0).onerror?.({ message: '' } as ErrorEvent);
+    await started;
+    expect(at(0).terminated).toBe(true);
+  });
+
+  it('fails at once where a worker cannot be made', async () => {
+    const refused = () => {
+      throw new DOMException('of another origin', 'SecurityError');
+    };
+    await expect(startedWorker(refused)).rejects.toThrow('of another origin');
+    const first = makeOnce();
+    const started = expect(startedWorker(first)).rejects.toThrow('no more');
+    await vi.advanceTimersByTimeAsync(10_000);
     await started;
     expect(at(0).terminated).toBe(true);
   });

@@ -92,15 +92,45 @@ describe('openai', () => {
   it.each([
     [{ tools: [] }, /tools/],
     [{ n: 2 }, /n: only 1/],
+    [{ frequency_penalty: 0.5 }, /frequency_penalty: only 0/],
+    [{ messages: undefined }, /messages: a list/],
+    [{ messages: [null] }, /messages/],
+    [{ messages: [{ role: 'user', content: null }] }, /messages: null is no content/],
+    [{ messages: [{ role: 'assistant', tool_calls: [{}] }] }, /tool_calls/],
     [{ tool_choice: 'none', logprobs: true }, /tool_choice, logprobs/],
     [{ response_format: { type: 'json_schema' } }, /response_format/],
     [{ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }, /image_url/],
   ])('refuses %j', async (more, words) => {
-    const create = openai(session(() => []).it).chat.completions.create({ ...ask, ...more });
+    const create = openai(session(() => []).it).chat.completions.create({ ...ask, ...more } as never);
     await expect(create).rejects.toMatchObject({
       code: 'invalid_argument',
       message: expect.stringMatching(words) as string,
     });
+  });
+  it('takes what says what is so anyway', async () => {
+    const s = session(() => ['a']);
+    const neutral = { frequency_penalty: 0, presence_penalty: 0, logprobs: false, n: 1, stream: false, user: 'x' };
+    const nothing = { stop: null, seed: null, n: null, tools: null, logit_bias: null, stream: null, top_p: null };
+    const create = (more: object) => openai(s.it).chat.completions.create({ ...ask, ...more }, null);
+    for (const more of [neutral, nothing]) expect(await create(more)).toMatchObject({ object: 'chat.completion' });
+    expect(s.asked.map(({ options }) => options)).toEqual([{ temperature: 0 }, { temperature: 0 }]);
+  });
+  it('takes calls of tools, whose content may be null', async () => {
+    const s = session(() => ['a']);
+    const call = (given: unknown) => ({ id: '1', function: { name: 'now', arguments: given } });
+    const messages = [
+      { role: 'assistant', content: null, tool_calls: [call('{"zone":1}')] },
+      { role: 'tool', content: 'noon', tool_call_id: '1' },
+    ];
+    await openai(s.it).chat.completions.create({ messages });
+    expect(s.asked[0]?.prompt).toEqual([
+      { role: 'assistant', content: '', tool_calls: [call({ zone: 1 })] },
+      { role: 'tool', content: 'noon', tool_call_id: '1' },
+    ]);
+  });
+  it.each([undefined, null, {}])('refuses %j', async (params) => {
+    const create = openai(session(() => []).it).chat.completions.create(params as never);
+    await expect(create).rejects.toMatchObject({ code: 'invalid_argument' });
   });
   it('rejects an aborted completion', async () => {
     const create = openai(session(() => ['a'], 'aborted').it).chat.completions.create(ask);

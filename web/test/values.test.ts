@@ -48,6 +48,22 @@ describe('values', () => {
     expect(doubles.slice(14)).toEqual([7, 512, 488]);
   });
 
+  it('refuses typed arrays whose bits would be something else', () => {
+    const views = [Float32Array, Int32Array, Uint16Array, Uint8Array, Int8Array, BigInt64Array];
+    for (const [dtype, { view }] of Object.entries(DTYPES) as [DType, (typeof DTYPES)['u8']][]) {
+      for (const other of views.filter((v) => v !== view)) {
+        const data = new other(1);
+        expect(() => tensor(dtype, [1], data)).toThrow(
+          `a tensor of ${dtype} takes a ${view.name}, not a ${other.name}`,
+        );
+        const raw = { dtype, shape: [1], data } as Value;
+        expect(() => encodeValues([raw])).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
+      }
+    }
+    const pixels = Uint8ClampedArray.of(7) as unknown as Uint8Array;
+    expect(tensor('u8', [1], pixels).data).toBe(pixels);
+  });
+
   it('refuses buffers that no kernel could use', () => {
     const buffer = { usage: 0x80, size: 1000 } as GPUBuffer;
     const wrong: [OutputPlace, RegExp][] = [

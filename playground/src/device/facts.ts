@@ -30,14 +30,14 @@ export function verdict({ webgpu, wasm }: Capabilities): Verdict {
       tier: wasm.tier ? `CPU, ${wasm.tier}` : 'none',
     };
   }
+  const tier = (webgpu.tier ?? 'baseline').replace('_', ' ');
   if (webgpu.adapter?.software) {
     return {
       headline: 'The graphics chip is only imitated',
       text: 'The browser offers WebGPU, but a program on the processor plays the chip. So models run on the processor itself, which is faster.',
-      tier: tierOf(webgpu.features),
+      tier,
     };
   }
-  const tier = tierOf(webgpu.features);
   const text = {
     'subgroup matrix': 'It has everything that the runtime can make use of, matrix units among it.',
     subgroups: 'It has what makes models fast: half precision and direct exchange between its lanes.',
@@ -45,14 +45,6 @@ export function verdict({ webgpu, wasm }: Capabilities): Verdict {
     baseline: 'It has the basics; models run, though not as fast as they could with half precision.',
   }[tier];
   return { headline: 'Models run on the graphics chip', text: text ?? '', tier };
-}
-
-/** The runtime's tiers of kernels, by what the adapter offers. */
-function tierOf(features: string[]): 'subgroup matrix' | 'subgroups' | 'f16' | 'baseline' {
-  const has = (name: string) => features.includes(name);
-  if (!has('shader-f16')) return 'baseline';
-  if (!has('subgroups')) return 'f16';
-  return has('chromium-experimental-subgroup-matrix') ? 'subgroup matrix' : 'subgroups';
 }
 
 const FEATURES: [name: string, words: string][] = [

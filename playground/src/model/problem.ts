@@ -36,6 +36,7 @@ const WORDS: Partial<Record<string, Words>> = {
   data_missing: DAMAGED,
   unsupported_version: NEWER,
   unsupported_operator: NEWER,
+  unsupported_browser: ['This browser is too old: it has no WebAssembly SIMD.', 'Update it, or use another browser.'],
   build_mismatch: ['This page is half updated.', 'Reload the page.'],
   worker_died: ['The model’s process ended.', 'Load the model again. If it ends again, choose a smaller model.'],
   disposed: ['The model is no longer loaded.', 'Load it again.'],

@@ -38,8 +38,22 @@ export async function use(file: File, video: HTMLVideoElement): Promise<string> 
   return [numbers, best[0]?.label, answer.choices[0].message.content, text, finishReason, kept.length].join();
 }
 
+/** Where the answer's form is only known when it runs, and a conversation has calls of tools. */
+export async function either(session: Session, stream: boolean): Promise<string> {
+  const call = { id: '1', type: 'function', function: { name: 'now', arguments: '{}' } };
+  const messages = [
+    { role: 'user', content: 'What time is it?' },
+    { role: 'assistant', content: null, tool_calls: [call] },
+    { role: 'tool', content: 'noon', tool_call_id: '1' },
+  ];
+  const answer = await openai(session).chat.completions.create({ messages, stream, n: 1, logprobs: false });
+  return 'choices' in answer ? answer.choices[0].message.content : 'a stream';
+}
+
 export async function scoped(): Promise<number | undefined> {
   await using session = await ExecuTorchRuntime.loadModel({ modelUrl: '/model/', worker: false });
+  // @ts-expect-error: a slip
+  await ExecuTorchRuntime.loadModel({ modelUrl: '/model/', device: 'atuo' }).catch(() => undefined);
   // @ts-expect-error: no such device
   await ExecuTorchRuntime.loadModel({ modelUrl: '/model/', device: 'cuda' }).catch(() => undefined);
   return session.info.contextLength;

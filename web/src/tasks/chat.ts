@@ -1,3 +1,4 @@
+import { checkOptions, GENERATE_OPTIONS } from '../checks.js';
 import type { Generation } from '../generation.js';
 import type { Conversation } from '../sequence.js';
 import type { ChatMessage, GenerateOptions } from '../types.js';
@@ -7,6 +8,8 @@ export interface ChatOptions extends Omit<GenerateOptions, 'signal' | 'onToken'>
   system?: string;
 }
 
+const CHAT_OPTIONS = { ...GENERATE_OPTIONS, system: 1 } satisfies Record<keyof ChatOptions, 1>;
+
 /** A conversation: keeps the messages, and what the model has computed of them. */
 export class Chat {
   readonly messages: ChatMessage[] = [];
@@ -15,8 +18,10 @@ export class Chat {
 
   constructor(
     private readonly session: Pick<Conversation, 'generate'>,
-    { system, ...defaults }: ChatOptions = {},
+    options: ChatOptions = {},
   ) {
+    checkOptions('chat', options, CHAT_OPTIONS);
+    const { system, ...defaults } = options;
     this.system = system;
     this.defaults = defaults;
     this.clear();
@@ -28,9 +33,9 @@ export class Chat {
    */
   send(content: string, options: GenerateOptions = {}): Generation {
     const question: ChatMessage = { role: 'user', content };
+    const generation = this.session.generate([...this.messages, question], { ...this.defaults, ...options });
     this.messages.push(question);
     const asked = this.messages.length;
-    const generation = this.session.generate([...this.messages], { ...this.defaults, ...options });
     generation.then(
       ({ text }) => {
         if (this.messages[asked - 1] === question) this.messages.splice(asked, 0, { role: 'assistant', content: text });

@@ -63,7 +63,7 @@ const LOST_MS = 300;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
-/** Downloads and compiles in one go where the server says application/wasm. */
+/** Downloads all of it, then compiles: whatever type the server says it has, and in one look at its size. */
 async function compile(url: string, onBytes: (bytes: number) => void): Promise<WebAssembly.Module> {
   let response: Response;
   try {

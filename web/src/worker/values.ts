@@ -1,6 +1,7 @@
 // Values of a method as the records of runtime/bindings/wasm/values.h.
 import { makeError } from '../errors.js';
 import {
+  checkView,
   DTYPES,
   isGpuTensor,
   type DType,
@@ -76,6 +77,7 @@ function toRecord(value: Value | GpuTensor, index: number, handleOf: HandleOf): 
       return { kind: KIND.gpuTensor, dtype: type.number, shape, data };
     }
     if (!ArrayBuffer.isView(value.data)) throw makeError('invalid_argument', "a tensor's data must be a typed array");
+    checkView(dtype, value.data);
     return { kind: KIND.tensor, dtype: type.number, shape, data: bytesOf(value.data) };
   }
   if (typeof value === 'object' && value !== null && 'float' in value)
