@@ -25,10 +25,14 @@ export interface ChannelOptions<K extends CallName> {
   transfer?: Transferable[];
 }
 
+/** Also where the browser refuses a script of another origin: Chromium when the worker is made, Firefox by an event. */
+export const UNLOADED =
+  "its script could not be loaded: host the package on the page's origin, or pass workerUrl or worker: false";
+
 /** The error of a worker's `error` event, which is then dealt with. */
 export function workerFailed(event: ErrorEvent): ExecuTorchError {
   event.preventDefault?.();
-  return makeError('worker_died', `the worker failed: ${event.message || 'its script could not be loaded'}`);
+  return makeError('worker_died', `the worker failed: ${event.message || UNLOADED}`);
 }
 
 export class Channel {

@@ -1,7 +1,7 @@
 // The entry point: finds out what the browser can do, starts the worker, loads a model in it.
 import { canUseThreads, capabilities, defaultThreads, wasmTier } from './capabilities.js';
 import { cache } from './cache.js';
-import { Channel, type Port } from './channel.js';
+import { Channel, UNLOADED, type Port } from './channel.js';
 import { checkFunction, checkOneOf, checkOptions, checkSignal, checkUrl, LOAD_OPTIONS } from './checks.js';
 import { cancelled, DeviceLostError, makeError, NoAdapterError, throwIfAborted } from './errors.js';
 import type { FromWorker, LoadRequest } from './protocol.js';
@@ -47,8 +47,7 @@ function newWorker(url: string | URL | undefined): Worker {
   } catch (cause) {
     // not as above: bundlers would take it for one more file of theirs
     const script = String(url ?? import.meta.url.replace(/[^/]*$/, 'worker.js'));
-    const cure = "host the package on the page's origin, or pass workerUrl or worker: false";
-    throw makeError('worker_died', `${script}: ${String(cause)}: ${cure}`, { cause });
+    throw makeError('worker_died', `the worker ${script}: ${UNLOADED} (${String(cause)})`, { cause });
   }
 }
 

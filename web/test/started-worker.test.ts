@@ -67,7 +67,7 @@ describe('startedWorker', () => {
   });
 
   it('fails when a script cannot be loaded', async () => {
-    const started = expect(startedWorker(make)).rejects.toThrow('its script could not be loaded');
+    const started = expect(startedWorker(make)).rejects.toThrow(/its script could not be loaded.*origin.*workerUrl/);
     at(0).onerror?.({ message: '' } as ErrorEvent);
     await started;
     expect(at(0).terminated).toBe(true);
