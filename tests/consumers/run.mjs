@@ -120,7 +120,13 @@ await test('the packed package is small and complete', () => {
   for (const build of ['relaxed', 'simd128', 'relaxed-threads', 'simd128-threads']) {
     if (!names.includes(`dist/wasm/${build}/etwgpu.wasm`)) throw new Error(`without ${build}`);
   }
-  for (const file of ['LICENSE', 'THIRD-PARTY-NOTICES.txt', 'README.md', 'dist/index.js.map', 'dist/index.d.ts']) {
+  const docs = Array.from(
+    readFileSync(path.join(ROOT, 'web/README.md'), 'utf8').matchAll(/`(docs\/[^`]+)`/g),
+    (m) => m[1],
+  );
+  if (docs.length < 6) throw new Error(`the README names ${docs}`);
+  const others = ['LICENSE', 'THIRD-PARTY-NOTICES.txt', 'README.md', 'dist/index.js.map', 'dist/index.d.ts'];
+  for (const file of [...docs, ...others]) {
     if (!names.includes(`package/${file}`)) throw new Error(`without ${file}`);
   }
   return `${(size / 1e6).toFixed(2)} MB`;

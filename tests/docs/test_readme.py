@@ -113,7 +113,7 @@ def test_every_block_has_a_runner():
 @pytest.mark.full
 def test_install_command(tmp_path):
     """The package as the README installs it has its command and its native module."""
-    (words,) = [words for words in commands() if words[0] == "pip"]
+    (words,) = {tuple(words) for words in commands() if words[0] == "pip"}
     command = [sys.executable, "-m", *words, "--quiet", "--target", tmp_path]
     subprocess.run(command, cwd=ROOT, check=True)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

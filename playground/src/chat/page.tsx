@@ -12,7 +12,7 @@ import { SettingsSheet } from './sheet.js';
 import { Sidebar } from './sidebar.js';
 import type { Conversation } from './types.js';
 
-const EXAMPLES = ['What is the capital of France?', 'Why is the sky blue?', 'Write a haiku about rain.'];
+const EXAMPLES = ['What is the capital of France?', 'Why is the sky blue?', 'Give me three tips for sleeping well.'];
 /** A reader this close to the end follows what comes, in CSS pixels. */
 const NEAR_END = 80;
 
@@ -145,9 +145,10 @@ function Log({ conversation }: { conversation: Conversation | undefined }) {
     follows.current = true;
     toEnd();
   }, [conversation?.id, conversation?.messages.length]);
+  // the last change, when an answer ends, brings lines below it
   useLayoutEffect(() => {
     if (follows.current) toEnd();
-  }, [text]);
+  }, [text, conversation]);
   return (
     <div class="log-frame">
       <div ref={log} class="log" onScroll={onScroll} tabIndex={0} role="region" aria-label="Conversation">

@@ -12,12 +12,13 @@ export interface Sampling {
   seed: number;
 }
 
+/** Small models name wrong capitals at any warmth, and go round in circles without a penalty. */
 export const DEFAULTS: Sampling = {
   temperature: 0,
-  topP: 1,
+  topP: 0.9,
   topK: 0,
   minP: 0,
-  repetitionPenalty: 1,
+  repetitionPenalty: 1.1,
   maxTokens: 512,
   seed: 0,
 };

@@ -107,11 +107,11 @@ export function BenchmarkSection() {
         </label>
         <DeviceChoiceField />
       </div>
-      {problem.value && <ProblemView problem={problem.value} />}
-      {report.value && <ReportView found={report.value} />}
       <button type="button" disabled={running.value} onClick={() => void run()}>
         {running.value ? 'Measuring…' : 'Measure'}
       </button>
+      {problem.value && <ProblemView problem={problem.value} />}
+      {report.value && <ReportView found={report.value} />}
       <p class="visually-hidden" role="status">
         {running.value ? 'Measuring.' : report.value ? 'The measurement is done.' : ''}
       </p>

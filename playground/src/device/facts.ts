@@ -16,6 +16,20 @@ export function adapterName({ adapter }: Capabilities['webgpu']): string {
   return adapter?.description || parts || 'not named by the browser';
 }
 
+/** Kernels of a tier of the runtime's, in words. */
+const MEANS: Record<string, string> = {
+  'subgroup matrix': 'half precision and matrix units',
+  subgroups: 'half precision and direct exchange',
+  f16: 'half precision',
+  baseline: 'the basics',
+};
+
+/** What models make use of here. */
+export function means({ webgpu }: Capabilities, { tier }: Verdict): string {
+  const chip = webgpu.available && !webgpu.adapter?.software;
+  return chip ? (MEANS[tier] ?? tier) : 'the processor';
+}
+
 export interface Verdict {
   headline: string;
   text: string;
@@ -40,7 +54,7 @@ export function verdict({ webgpu, wasm }: Capabilities): Verdict {
   }
   const text = {
     'subgroup matrix': 'It has everything that the runtime can make use of, matrix units among it.',
-    subgroups: 'It has what makes models fast: half precision and direct exchange between its lanes.',
+    subgroups: 'It has what makes models fast: half precision and direct exchange between its computing units.',
     f16: 'It computes in half precision, which halves what has to be read.',
     baseline: 'It has the basics; models run, though not as fast as they could with half precision.',
   }[tier];
@@ -49,8 +63,8 @@ export function verdict({ webgpu, wasm }: Capabilities): Verdict {
 
 const FEATURES: [name: string, words: string][] = [
   ['shader-f16', 'Half precision: half the bytes for every number'],
-  ['subgroups', 'Neighbouring lanes exchange numbers directly'],
-  ['chromium-experimental-subgroup-matrix', 'Matrix units'],
+  ['subgroups', 'Direct exchange: computing units pass numbers to each other'],
+  ['chromium-experimental-subgroup-matrix', 'Matrix units: whole blocks of numbers are multiplied at once'],
   ['timestamp-query', 'Measures how long each step takes'],
 ];
 
@@ -79,7 +93,7 @@ const LIMITS: Record<string, [words: string, format: (value: number) => string]>
   maxBufferSize: ['Largest piece of graphics memory', bytes],
   maxStorageBufferBindingSize: ['Largest piece that one step sees', bytes],
   maxStorageBuffersPerShaderStage: ['Pieces that one step sees', whole],
-  maxComputeInvocationsPerWorkgroup: ['Lanes of one group', whole],
+  maxComputeInvocationsPerWorkgroup: ['Computing units of one group', whole],
   maxComputeWorkgroupStorageSize: ['Shared memory of one group', (value) => `${whole(value / 1024)} KiB`],
 };
 

@@ -5,7 +5,7 @@ import { askCapabilities, capabilities, isolationNote } from '../model/engine.js
 import { saveFile } from '../shell/controls.js';
 import { Icon } from '../shell/icons.js';
 import { BenchmarkSection } from './benchmark_section.js';
-import { adapterName, deviceReport, features, limits, storage, verdict, type Fact } from './facts.js';
+import { adapterName, deviceReport, features, limits, means, storage, verdict, type Fact } from './facts.js';
 import { SelfTestSection } from './selftest_section.js';
 
 function Facts({ facts, caption }: { facts: Fact[]; caption: string }) {
@@ -28,7 +28,8 @@ function Facts({ facts, caption }: { facts: Fact[]; caption: string }) {
 }
 
 function Summary({ found }: { found: Capabilities }) {
-  const { headline, text, tier } = verdict(found);
+  const said = verdict(found);
+  const { headline, text, tier } = said;
   return (
     <section class="card summary" aria-label="In short">
       <div>
@@ -39,8 +40,11 @@ function Summary({ found }: { found: Capabilities }) {
       <dl>
         <dt>Graphics chip</dt>
         <dd>{found.webgpu.available ? adapterName(found.webgpu) : 'none that the browser offers'}</dd>
-        <dt>Kernels</dt>
-        <dd>{tier}</dd>
+        <dt>Models use</dt>
+        <dd>
+          {means(found, said)}
+          <span class="technical">{tier}</span>
+        </dd>
       </dl>
     </section>
   );

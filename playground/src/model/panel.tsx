@@ -19,11 +19,14 @@ const PHASES: Record<Progress['phase'], string> = {
 /** What is asked of the network even where a model is kept: the runtime's files count as loaded, too. */
 const SMALL_FILES = 2e6;
 
-/** "Fetching the model · 43 MB of 99 MB · 6 s left" */
-function progressText({ phase, loaded, total, cached, secondsLeft }: Progress): string {
+/** "Fetching the model · 43 MB of 99 MB · 6 s left". `size`: of the model, as the button said it. */
+function progressText({ phase, loaded, total, cached, secondsLeft }: Progress, size: number | undefined): string {
   const local = phase === 'download' && cached > 0 && cached >= loaded - SMALL_FILES;
   const parts = [local ? 'Reading the model from this device' : PHASES[phase]];
-  if (phase === 'download' && total) parts.push(`${bytes(loaded)} of ${bytes(total)}`);
+  if (phase === 'download' && total) {
+    const all = size !== undefined && Math.abs(total - size) < SMALL_FILES ? size : total;
+    parts.push(`${bytes(Math.min(loaded, all))} of ${bytes(all)}`);
+  }
   if (secondsLeft !== undefined) parts.push(`${seconds(secondsLeft)} left`);
   return parts.join(' · ');
 }
@@ -36,7 +39,7 @@ function LoadingView({ engine, progress }: { engine: Engine; progress: Progress 
         label="Loading the model"
         value={phase === 'download' && total ? Math.min(1, loaded / total) : undefined}
       />
-      <p>{progressText(progress)}</p>
+      <p>{progressText(progress, engine.model.value?.size)}</p>
       <button type="button" class="small" onClick={() => engine.cancel()}>
         Cancel
       </button>

@@ -42,6 +42,13 @@ const WORDS: Partial<Record<string, Words>> = {
   disposed: ['The model is no longer loaded.', 'Load it again.'],
 };
 
+const MISSING: Words = [
+  'The server does not have this model’s files.',
+  'Choose another model, or tell whoever runs this site.',
+];
+/** How the package says that a server answered, and has no such file. */
+const NOT_THERE = /the server answered (404|410)\b/;
+
 /** Where a code means something else while a model is loaded. */
 const LOAD_WORDS: Partial<Record<string, Words>> = {
   limit_exceeded: [
@@ -53,7 +60,9 @@ const LOAD_WORDS: Partial<Record<string, Words>> = {
 /** `loading`: the error of a load, not of a call on a loaded model. */
 export function explain(error: unknown, loading = false): Problem {
   const code = error instanceof ExecuTorchError ? error.code : 'internal';
-  const [what, remedy] = (loading && LOAD_WORDS[code]) ||
+  const missing = code === 'io_error' && error instanceof Error && NOT_THERE.test(error.message);
+  const [what, remedy] = (missing && MISSING) ||
+    (loading && LOAD_WORDS[code]) ||
     WORDS[code] || ['Something unexpected went wrong.', 'Load the model again.'];
   return { what, remedy, detail: error instanceof Error ? `${error.name}: ${error.message}` : String(error), code };
 }

@@ -6,7 +6,7 @@ import { Dialog, useDrop } from '../shell/controls.js';
 import { Icon } from '../shell/icons.js';
 import * as state from './state.js';
 
-const { engine, picture, result, samples, stream } = state;
+const { cameraAwaited, engine, picture, result, samples, stream } = state;
 /** Longest side of the picture on the page, in its own pixels. */
 const PREVIEW = 1200;
 
@@ -51,7 +51,11 @@ function Drop() {
         ) : (
           <div class="drop-hint">
             <Icon name="picture" />
-            <p>Drop or paste a picture here</p>
+            <p>
+              {cameraAwaited.value
+                ? 'Waiting for the camera: the browser may ask you first'
+                : 'Drop or paste a picture here'}
+            </p>
           </div>
         )}
         {/* here, where it is seen on a small screen, too, and moves nothing */}
@@ -85,9 +89,9 @@ function Drop() {
             Stop the camera
           </button>
         ) : (
-          <button type="button" onClick={() => void state.startCamera()}>
+          <button type="button" disabled={cameraAwaited.value} onClick={() => void state.startCamera()}>
             <Icon name="camera" />
-            Use the camera
+            {cameraAwaited.value ? 'Waiting for the camera…' : 'Use the camera'}
           </button>
         )}
       </div>
@@ -168,6 +172,7 @@ function Results() {
 
 /** Screen readers hear the best guess once; a camera would never stop talking. */
 function news(): string {
+  if (cameraAwaited.value) return 'Waiting for the camera: the browser may ask you first.';
   const best = result.value?.guesses[0];
   if (best && !stream.value) return `${best.label}, ${Math.round(100 * best.score)} percent`;
   return modelNews(engine);

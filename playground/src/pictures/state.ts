@@ -15,6 +15,8 @@ export const result = signal<Result | undefined>(undefined);
 export const looking = signal(false);
 export const problem = signal<Problem | undefined>(undefined);
 export const stream = signal<MediaStream | undefined>(undefined);
+/** The browser is asked for the camera, and perhaps asks its user. */
+export const cameraAwaited = signal(false);
 
 const say = (what: string, remedy: string, error: unknown): void => {
   problem.value = { ...explain(error), what, remedy };
@@ -64,6 +66,7 @@ export function stopCamera(): void {
 
 export async function startCamera(): Promise<void> {
   problem.value = undefined;
+  cameraAwaited.value = true;
   try {
     const video = { facingMode: 'environment', width: { ideal: 640 } };
     stream.value = await navigator.mediaDevices.getUserMedia({ video, audio: false });
@@ -72,6 +75,8 @@ export async function startCamera(): Promise<void> {
     const refused = error instanceof DOMException && error.name === 'NotAllowedError';
     if (refused) say('The browser did not allow the camera.', 'Allow it beside the address, then try again.', error);
     else say('No camera could be opened.', 'Is one there, and is no other program using it?', error);
+  } finally {
+    cameraAwaited.value = false;
   }
 }
 

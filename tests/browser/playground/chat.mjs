@@ -3,6 +3,8 @@ import { readFileSync } from 'node:fs';
 import { assert } from '../runner.mjs';
 import { noShift, QUESTION, Visitor } from './visitor.mjs';
 
+const FULL = process.env.ETWGPU_TEST_FULL === '1';
+
 async function firstVisit(browser, server, test) {
   let visitor;
   await test('first visit: paints without the runtime', async () => {
@@ -69,10 +71,10 @@ async function conversations(visitor, test) {
     await visitor.click('button', 'Edit your message');
     const editor = visitor.raw.locator('.editor textarea');
     assert((await editor.inputValue()) === QUESTION, `the editor has "${await editor.inputValue()}"`);
-    await editor.fill('What is the capital of Italy?');
+    await editor.fill('What is the capital of Germany?');
     await visitor.asking(() => editor.press('Enter'));
     const answers = await visitor.answers();
-    assert(answers.length === 1 && /Ital/.test(answers[0]), `answers: ${JSON.stringify(answers)}`);
+    assert(answers.length === 1 && /Berlin/.test(answers[0]), `answers: ${JSON.stringify(answers)}`);
   });
 }
 
@@ -85,7 +87,7 @@ async function keeping(visitor, test) {
     await visitor.raw.waitForSelector('.row a:has-text("Capitals")');
     await more();
     for (const [button, file, words] of [
-      ['Save as Markdown', 'capitals.md', /^# Capitals\n\n\*\*You:\*\*\n\nWhat is the capital of Italy\?/],
+      ['Save as Markdown', 'capitals.md', /^# Capitals\n\n\*\*You:\*\*\n\nWhat is the capital of Germany\?/],
       ['Save as JSON', 'capitals.json', /"role": "assistant"/],
     ]) {
       const [download] = await Promise.all([visitor.raw.waitForEvent('download'), visitor.click('button', button)]);
@@ -102,10 +104,36 @@ async function keeping(visitor, test) {
   });
 }
 
+/** The longest answer, in tokens, as a visitor has it who changed nothing. */
+const LONGEST = 512;
+
+async function examples(visitor, test) {
+  await test('the examples are answered to an end, and not in circles', async () => {
+    await visitor.limit(LONGEST);
+    const buttons = visitor.raw.locator('.examples button:enabled');
+    await buttons.first().waitFor();
+    const count = await buttons.count();
+    assert(count === 3, `${count} examples`);
+    const lengths = [];
+    for (let i = FULL ? 0 : count - 1; i < count; i++) {
+      await visitor.asking(() => buttons.nth(i).click());
+      const [answer] = await visitor.answers();
+      assert((await visitor.raw.locator('.note').count()) === 0, `"${answer}" was cut off`);
+      const sentences = answer.split(/(?<=[.!?])\s+/).filter((sentence) => sentence.length > 20);
+      assert(new Set(sentences).size === sentences.length, `"${answer}" repeats itself`);
+      lengths.push(answer.length);
+      await visitor.raw.evaluate(() => (location.hash = '#/'));
+      await buttons.first().waitFor();
+    }
+    return `${lengths} characters`;
+  });
+}
+
 export async function chatTests(browser, server, test) {
   const visitor = await firstVisit(browser, server, test);
   if (!visitor) return;
   await conversations(visitor, test);
   await keeping(visitor, test);
+  await examples(visitor, test);
   await visitor.close();
 }

@@ -273,7 +273,7 @@ async function breakdown(browser, test) {
       const card = page.raw.locator('.model-card');
       await card.getByText(/The CPU does the work, since .* \(one thread: this page is not isolated/).waitFor();
       await card.getByRole('button', { name: /Download and start/ }).click();
-      await card.getByText('The download failed or ended early. Check the connection, then load again.').waitFor();
+      await card.getByText('The server does not have this model’s files. Choose another model').waitFor();
       await card.getByRole('button', { name: 'Load again' }).waitFor();
       await visitor.axeInBoth('a failed download');
     } finally {

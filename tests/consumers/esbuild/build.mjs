@@ -1,5 +1,5 @@
 // esbuild leaves `new URL(…, import.meta.url)` alone: the worker and the WebAssembly builds are copied beside the output.
-import { cpSync } from 'node:fs';
+import { cpSync, readdirSync } from 'node:fs';
 import { build } from 'esbuild';
 
 await build({
@@ -20,4 +20,7 @@ await build({
   outdir: 'dist',
   logLevel: 'warning',
 });
-cpSync('node_modules/executorch-webgpu/dist', 'dist', { recursive: true });
+const PACKAGE = 'node_modules/executorch-webgpu/dist';
+for (const name of readdirSync(PACKAGE).filter((file) => /^(worker\.js|shared-.*\.js|wasm)$/.test(file))) {
+  cpSync(`${PACKAGE}/${name}`, `dist/${name}`, { recursive: true });
+}
