@@ -178,8 +178,8 @@ async function conversations(s, label, expected) {
     assert(bad.error?.class === 'InvalidArgumentError' && /topP/.test(bad.error.message), JSON.stringify(bad));
     const nobody = await s.call('generate', { key: 'llm', prompt: [{ role: 'user', content: 'a' }, { content: 'b' }] });
     assert(nobody.error?.class === 'InvalidArgumentError' && /messages\[1\]/.test(nobody.error.message), 'no role');
-    const none = await s.call('generate', { key: 'llm', prompt: 'a', options: 5 });
-    assert(none.error?.class === 'InvalidArgumentError', JSON.stringify(none));
+    const unknown = await s.call('generate', { key: 'llm', prompt: 'a', options: { max_tokens: 2 } });
+    assert(unknown.error?.class === 'InvalidArgumentError' && /maxTokens/.test(unknown.error.message), 'max_tokens');
     const long = await s.call('generate', { key: 'llm', prompt: { tokenIds: Array(5000).fill(1) } });
     assert(long.error?.class === 'LimitExceededError', JSON.stringify(long));
   });
