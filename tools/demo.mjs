@@ -38,6 +38,10 @@ async function ask(browser, url, device, print) {
       phases.add(phase);
     });
     await page.raw.waitForSelector('#prompt');
+    // greedy, without the page's penalty for repetition: the figures are those of plain decoding
+    await page.evaluate(() => localStorage.setItem('sampling', JSON.stringify({ repetitionPenalty: 1 })));
+    await page.raw.reload();
+    await page.raw.waitForSelector('#prompt');
     const answer = await page.evaluate(
       ({ prompt }) =>
         new Promise((resolve, reject) => {
