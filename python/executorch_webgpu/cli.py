@@ -155,7 +155,7 @@ def bits(text: str) -> int:
 
 
 def positions(text: str) -> int:
-    """A length of caches, prompts and calls: 4 or more."""
+    """The length of a cache: 4 or more."""
     if not text.isdecimal() or int(text) < 4:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of positions: 4 or more")
     return int(text)

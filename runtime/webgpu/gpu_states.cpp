@@ -2,30 +2,13 @@
 #include "runtime/webgpu/gpu_delegate.h"
 
 namespace etwgpu {
-namespace {
-
-/// What an element of this storage is for the host.
-DType dtypeOf(Storage storage) {
-  switch (storage) {
-    case Storage::f16:
-      return DType::f16;
-    case Storage::i32:
-    case Storage::u32:
-      return DType::i32;
-    case Storage::packed:
-      return DType::u8;
-    default:
-      return DType::f32;
-  }
-}
-
-}  // namespace
 
 std::vector<StateLayout> GpuDelegate::states() const {
   std::vector<StateLayout> out;
   for (const ValueId id : plan_.states) {
     const Value& value = plan_.graph.value(id);
-    StateLayout& layout = out.emplace_back(StateLayout{value.name, dtypeOf(storageOf(id)), {}});
+    // packed bytes are u8 to the host, whether the program calls them i8 or u8
+    StateLayout& layout = out.emplace_back(StateLayout{value.name, deviceDType(DType::u8, storageOf(id)), {}});
     for (const ExprId dim : value.dims) layout.sizes.push_back(plan_.graph.exprs.bounds(dim).max);
   }
   return out;
