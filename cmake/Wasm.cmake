@@ -24,8 +24,9 @@ if(wasm_sources)
     -sINCOMING_MODULE_JS_API=wasmBinary,wasmMemory,instantiateWasm,locateFile,print,printErr,onAbort,mainScriptUrlOrBlob)
   if(ETWGPU_THREADS)
     # The WebGPU objects live in the worker that makes the module; threads only compute beside it. They are started
-    # with the module, since a later start would need a turn of the event loop in the middle of a computation.
-    target_link_options(etwgpu_wasm PRIVATE "-sPTHREAD_POOL_SIZE=Module.poolSize||0")
+    # with the module, since a later start would need a turn of the event loop in the middle of a computation; but nothing
+    # waits for them: one may start late or never, and its work is then done by the others.
+    target_link_options(etwgpu_wasm PRIVATE "-sPTHREAD_POOL_SIZE=Module.poolSize||0" -sPTHREAD_POOL_DELAY_LOAD)
     # growth of a shared memory makes JavaScript check its views at each access: only our library code is concerned
     target_link_options(etwgpu_wasm PRIVATE -Wno-pthreads-mem-growth)
   endif()

@@ -1,7 +1,7 @@
 // The thread pool of the CPU executor: a static partition, the caller works too. Between the regions of one run the
 // workers spin for a while, since waking a sleeper costs as much as the arithmetic of a small layer (45 µs in a
-// browser). On a busy machine a worker may not get a core in time: then the caller takes its part over, and whoever
-// waits sleeps instead of keeping the core from the one that is waited for.
+// browser). On a busy machine a worker may not get a core in time, and a browser may never start it: then the caller
+// takes its part over, and whoever waits sleeps instead of keeping the core from the one that is waited for.
 #include <algorithm>
 #include <memory>
 
@@ -66,38 +66,51 @@ bool spinUntil(Done done, std::chrono::microseconds longest) {
   }
 }
 
-class SpinningPool final : public ThreadPool {
+/// What the caller and the workers share. A worker holds it too: in a browser one may start late, or never, and then
+/// the pool ends without it.
+class Shared {
  public:
-  explicit SpinningPool(int threads) : threads_(threads), claims_(static_cast<size_t>(threads)) {
-    for (int i = 1; i < threads_; ++i) workers_.emplace_back([this, i] { work(i); });
-  }
-  ~SpinningPool() override {
-    stop_ = true;
-    publish();
-    for (auto& w : workers_) w.join();
-  }
-  int threads() const override { return threads_; }
+  explicit Shared(int threads) : threads_(threads), claims_(static_cast<size_t>(threads)) {}
 
-  void parallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& fn) override {
-    if (count <= 0) return;
-    grain = std::max<int64_t>(grain, 1);
-    const int64_t pieces = (count + grain - 1) / grain;
-    if (pieces == 1 || inside_) return fn(0, count);  // a region inside a region is serial
-    inside_ = true;
+  void runRegion(int64_t count, int64_t grain, int64_t pieces, const std::function<void(int64_t, int64_t)>& fn) {
     job_ = {&fn, count, grain, pieces};
     left_.store(threads_, std::memory_order_relaxed);
     publish();
     for (int part = 0; part < threads_; ++part) claimAndRun(part, epoch_.load(std::memory_order_relaxed));
     waitForOthers();
-    inside_ = false;
   }
-  void beginRun() override { running_.store(true, std::memory_order_relaxed); }
-  void endRun() override { running_.store(false, std::memory_order_relaxed); }
+  void setRunning(bool running) { running_.store(running, std::memory_order_relaxed); }
+  void stop() {
+    stop_ = true;
+    publish();
+  }
+  bool hasStarted(int part) const { return claims_[static_cast<size_t>(part)].started.load(); }
+
+  void work(int part) {
+    claims_[static_cast<size_t>(part)].started.store(true);
+    int seen = 0;
+    for (;;) {
+      const auto changed = [&] { return epoch_.load(std::memory_order_acquire) != seen; };
+      while (!changed()) {
+        if (spinUntil(changed, running_.load(std::memory_order_relaxed) ? kSpinInRun : kSpin)) break;
+        sleepers_.fetch_add(1);
+        if (epoch_.load() == seen) waitOn(epoch_, seen);
+        sleepers_.fetch_sub(1);
+      }
+      seen = epoch_.load(std::memory_order_acquire);
+      if (stop_) return;
+      claimAndRun(part, seen);
+    }
+  }
 
  private:
   struct Job {
     const std::function<void(int64_t, int64_t)>* fn = nullptr;
     int64_t count = 0, grain = 1, pieces = 0;
+  };
+  struct alignas(64) Claim {
+    std::atomic<int> epoch{0};  // the last region whose part was begun
+    std::atomic<bool> started{false};
   };
   void publish() {
     epoch_.fetch_add(1);
@@ -122,34 +135,52 @@ class SpinningPool final : public ThreadPool {
       callerSleeps_ = false;
     }
   }
-  void work(int part) {
-    int seen = 0;
-    for (;;) {
-      const auto changed = [&] { return epoch_.load(std::memory_order_acquire) != seen; };
-      while (!changed()) {
-        if (spinUntil(changed, running_.load(std::memory_order_relaxed) ? kSpinInRun : kSpin)) break;
-        sleepers_.fetch_add(1);
-        if (epoch_.load() == seen) waitOn(epoch_, seen);
-        sleepers_.fetch_sub(1);
-      }
-      seen = epoch_.load(std::memory_order_acquire);
-      if (stop_) return;
-      claimAndRun(part, seen);
-    }
-  }
-
-  struct alignas(64) Claim {
-    std::atomic<int> epoch{0};  // the last region whose part was begun
-  };
 
   const int threads_;
   Job job_;
-  bool inside_ = false;  // only the caller's thread opens regions
   std::atomic<bool> stop_{false}, running_{false}, callerSleeps_{false};
   alignas(64) std::atomic<int> epoch_{0};
   alignas(64) std::atomic<int> left_{0};
   alignas(64) std::atomic<int> sleepers_{0};
   std::vector<Claim> claims_;
+};
+
+class SpinningPool final : public ThreadPool {
+ public:
+  explicit SpinningPool(int threads) : threads_(threads), shared_(std::make_shared<Shared>(threads)) {
+    for (int part = 1; part < threads_; ++part) {
+      workers_.emplace_back([shared = shared_, part] { shared->work(part); });
+    }
+  }
+  ~SpinningPool() override {
+    shared_->stop();
+    for (int part = 1; part < threads_; ++part) {
+      std::thread& worker = workers_[static_cast<size_t>(part - 1)];
+      if (shared_->hasStarted(part)) {
+        worker.join();
+      } else {
+        worker.detach();
+      }
+    }
+  }
+  int threads() const override { return threads_; }
+
+  void parallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& fn) override {
+    if (count <= 0) return;
+    grain = std::max<int64_t>(grain, 1);
+    const int64_t pieces = (count + grain - 1) / grain;
+    if (pieces == 1 || inside_) return fn(0, count);  // a region inside a region is serial
+    inside_ = true;
+    shared_->runRegion(count, grain, pieces, fn);
+    inside_ = false;
+  }
+  void beginRun() override { shared_->setRunning(true); }
+  void endRun() override { shared_->setRunning(false); }
+
+ private:
+  const int threads_;
+  bool inside_ = false;  // only the caller's thread opens regions
+  std::shared_ptr<Shared> shared_;
   std::vector<std::thread> workers_;
 };
 #endif  // ETWGPU_CPU_THREADS
