@@ -65,7 +65,7 @@ bench-peers: setup wasm web ## ours beside wllama and transformers.js on the CPU
 	@$(ENV) node benchmarks/peers/bench.mjs --rounds $${ROUNDS:-1}
 
 # QUICK=1 make bench-llm: small sizes, for machines without a GPU; ONLY=REGEX: these pages; benchmarks/llm/README.md
-bench-llm: setup wasm web ## language models on the GPU: ours beside onnxruntime-web, transformers.js and wllama (an hour)
+bench-llm: setup build wasm web ## language models, in pages and natively, beside onnxruntime-web, transformers.js, wllama and llama.cpp (an hour)
 	@$(ENV) tools/models.sh --demo
 	@$(ENV) cd benchmarks/peers && { [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --silent --ignore-scripts; }
 	@$(ENV) python benchmarks/llm/make_models.py $$ETWGPU_CACHE/bench/llm$${QUICK:+-quick} $${QUICK:+--quick}

@@ -73,8 +73,8 @@ function badLine(fault, position, cut) {
  * Serves folders by URL prefix: `serve({mounts: {'/': 'dist'}})`. `intercept(request, response, headers)` may answer
  * itself and return true. Resolves to {url, close, requests, log, faults}; `requests` lists the paths that were asked
  * for, `log` also method and range. `faults[path]` may be set at any time to {cutAt, stallAt, damage: {at, times},
- * noRange, bytesPerSecond, refuse, gzip}: where the connection breaks, where nothing more comes, which byte arrives wrong
- * how often, no ranges, slow, no answer, compressed without a word of its length.
+ * noRange, bytesPerSecond, refuse, gzip, etag}: where the connection breaks, where nothing more comes, which byte arrives
+ * wrong how often, no ranges, slow, no answer, compressed without a word of its length, another version's tag.
  */
 export function serve({ mounts, port = 0, isolation = true, headers: extra = {}, intercept }) {
   const requests = [];
@@ -104,7 +104,7 @@ export function serve({ mounts, port = 0, isolation = true, headers: extra = {},
     }
     if (!file || !fs.existsSync(file)) return fail(404);
     const { size, mtimeMs } = fs.statSync(file);
-    headers.ETag = `"${size.toString(16)}-${Math.round(mtimeMs).toString(16)}"`;
+    headers.ETag = `"${fault.etag ?? `${size.toString(16)}-${Math.round(mtimeMs).toString(16)}`}"`;
     headers['Content-Type'] = TYPES[path.extname(file)] ?? 'application/octet-stream';
     const part = fault.noRange || fault.gzip ? undefined : range(request.headers.range, size);
     if (part === null) return fail(416);

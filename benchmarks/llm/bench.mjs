@@ -1,9 +1,10 @@
-// Measures language models in a local headless Chromium, ours beside peers; README.md says what and how.
+// Measures language models in a local headless Chromium and natively, ours beside peers; README.md says what and how.
 //
 //   node benchmarks/llm/bench.mjs [--quick] [--only REGEX] [--data $ETWGPU_CACHE/bench/llm] [--out build/bench/llm]
 //
 // Every page gets a browser of its own. --quick: small sizes, for machines without a GPU; its figures mean nothing.
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -54,6 +55,21 @@ const QUICK = {
   wllama: `model=/m/gguf/&${SMALL}&only=wllama-wasm`,
 };
 
+// native.py: not a page
+const NATIVE = options.quick
+  ? { model: 'small', arguments: ['--contexts', '16', '--tokens', '4', '--quick'] }
+  : { model: 'llama-1b-q4', arguments: ['--contexts', '128,512,2048,8192'] };
+
+/** The report of native.py. */
+function measureNatively() {
+  const out = path.join(options.out, 'native.json');
+  const files = ['--model', path.join(data, NATIVE.model), '--gguf', path.join(data, 'gguf/model.gguf')];
+  const PYTHONPATH = [process.env.PYTHONPATH, path.join(data, '../llama-cpp')].filter(Boolean).join(path.delimiter);
+  const env = { ...process.env, PYTHONPATH };
+  execFileSync('python', [path.join(here, 'native.py'), out, ...files, ...NATIVE.arguments], { stdio: 'inherit', env });
+  return JSON.parse(readFileSync(out, 'utf8'));
+}
+
 /** The report of one page, in a browser of its own. */
 async function measure(url) {
   const browser = await launch('chromium', (text) => {
@@ -93,11 +109,12 @@ async function main() {
   const write = (name, content) => writeFileSync(path.join(options.out, name), content);
   const reports = [];
   let failed = false;
-  for (const [name, query] of Object.entries(options.quick ? QUICK : PAGES)) {
+  for (const [name, query] of [...Object.entries(options.quick ? QUICK : PAGES), ['native']]) {
     if (!new RegExp(options.only).test(name)) continue;
     console.log(name);
     try {
-      const { files = {}, ...report } = await measure(`${server.url}llm/llm.html?${query}`);
+      const url = `${server.url}llm/llm.html?${query}`;
+      const { files = {}, ...report } = query === undefined ? measureNatively() : await measure(url);
       reports.push(report);
       failed ||= report.failures.length > 0;
       write(`${name}.json`, JSON.stringify(report));

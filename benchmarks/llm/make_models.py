@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The models of `make bench-llm`: python benchmarks/llm/make_models.py OUT [--quick]
+"""The models of `make bench-llm`, and llama.cpp: python benchmarks/llm/make_models.py OUT [--quick]
 
 Structures of ours (exported without weights, minutes each), their synthetic weights, and the peers' synthetic models.
 --quick: models with two narrow layers. What is there is kept.
@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+LLAMA_CPP = "xllamacpp==2026.10.11549"
 CONTEXT = "8448"  # 8,192 and what is decoded after them
 STRUCTURES = {
     "llama-1b-q4": ["llama-3.2-1b-instruct", "--head", "int4", "--context", CONTEXT],
@@ -45,6 +46,11 @@ SMALL = {
 def run(*command: object) -> None:
     print("bench-llm:", *(Path(str(part)).name for part in command[1:]), flush=True)
     subprocess.run([str(part) for part in command], check=True)
+
+
+def install_llama_cpp(folder: Path) -> None:
+    if not (folder / "xllamacpp").is_dir():
+        run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, LLAMA_CPP)
 
 
 def onnx_python(out: Path) -> Path:
@@ -90,6 +96,7 @@ def main() -> None:
     else:
         make_ours(out, STRUCTURES)
     make_peers(out, ["--small"] if arguments.quick else [])
+    install_llama_cpp(out.parent / "llama-cpp")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ export const LLAMA_CPP = {
   decode: { 128: 999, 512: 986, 2048: 957, 8192: 862 },
 };
 
-const PEERS = /^(onnxruntime|transformers|wllama)/;
+const PEERS = /^(onnxruntime|transformers|wllama|llama\.cpp)/;
 
 /** All reports in files and folders. */
 export function readReports(places) {
@@ -105,7 +105,7 @@ export function markdown(reports) {
   const list = series(reports);
   const lines = [...rateTable(list, 'prefill'), '', ...rateTable(list, 'decode')];
   const ours = list.filter(({ name }) => !PEERS.test(name));
-  for (const base of list.filter(({ name }) => name === 'wasm' || /^onnxruntime/.test(name)))
+  for (const base of list.filter(({ name }) => name === 'wasm' || /^(onnxruntime|llama\.cpp)/.test(name)))
     lines.push(...ratioTable(ours, base));
   const ttft = list.filter((one) => one.prefill[512]);
   if (ttft.length)

@@ -16,6 +16,7 @@ weights.json: {"entries": [{"key", "size", …}], "vocabulary"}; an entry is eit
 from __future__ import annotations
 
 import argparse
+import hashlib
 import base64
 import json
 import math
@@ -154,6 +155,11 @@ def tokenizer(vocabulary: int) -> dict:
     }
 
 
+def digest_of(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def write_folder(structure: Path, out: Path, seed: int) -> None:
     weights = json.loads((structure / "weights.json").read_text())
     out.mkdir(parents=True, exist_ok=True)
@@ -166,7 +172,9 @@ def write_folder(structure: Path, out: Path, seed: int) -> None:
         "format": 1,
         "name": structure.name,
         "task": "text-generation",
-        "files": [{"path": name, "size": (out / name).stat().st_size} for name in names],
+        "files": [
+            {"path": name, "size": (out / name).stat().st_size, "sha256": digest_of(out / name)} for name in names
+        ],
         "variants": [{"name": "synthetic", "program": "model.pte", "data": "weights.ptd"}],
     }
     (out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")

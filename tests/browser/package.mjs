@@ -196,7 +196,7 @@ async function caching({ page, open, server, asked }, label, folder = FOLDER) {
   return { same, clear };
 }
 
-async function bareProgram({ page, asked }, label, { clear }) {
+async function bareProgram({ page, server, asked }, label, { clear }) {
   await test(`${label}: a bare .pte is kept, and loaded anew when it changes`, async () => {
     await clear();
     const bare = { modelUrl: PROGRAM, device: 'wasm' };
@@ -204,6 +204,13 @@ async function bareProgram({ page, asked }, label, { clear }) {
     const again = await page.do('once', bare);
     assert(again.info.cache.state === 'hit', again.info.cache);
     assert(asked().filter((r) => r.method === 'GET').length === 1, 'downloaded twice');
+    const exponent = Math.floor(sizeOf(PROGRAM) / 5) | 3; // of a weight that matters
+    server.faults[PROGRAM] = { etag: 'newer', damage: { at: exponent, times: 1 } };
+    const newer = await page.do('once', bare);
+    assert(newer.info.cache.state === 'stored' && newer.checksum !== again.checksum, newer.info.cache);
+    const kept = await page.do('once', bare);
+    assert(kept.info.cache.state === 'hit' && kept.checksum === newer.checksum, kept.info.cache);
+    delete server.faults[PROGRAM];
   });
 }
 
@@ -237,13 +244,13 @@ const SPARE = 12e6; // less than the program
  * `limit(bytes)` is what this origin may keep from now on; without an argument, as before. `foretold`: the browser's own
  * estimate says so, which is asked first; else writing finds it out.
  */
-async function fullDisk({ page }, label, { same, clear }, limit, foretold) {
+async function fullDisk({ page }, label, { same, clear }, limit, foretold, folder = FOLDER) {
   const how = foretold ? 'as the browser foretells' : 'as writing finds out';
   await test(`${label}: without room, ${how}, the model is loaded all the same, and says so`, async () => {
     await clear();
     await limit(SPARE);
     const debug = foretold ? {} : { instrument: url(page, '/saboteur.js?no-estimate') };
-    const loaded = await page.do('once', { ...wasm, debug });
+    const loaded = await page.do('once', { modelUrl: folder, device: 'wasm', debug });
     same(loaded);
     const { state, reason } = loaded.info.cache;
     assert(state === 'off' && /no room/.test(reason) && /it needs/.test(reason) === foretold, loaded.info.cache);
@@ -642,6 +649,8 @@ await (async () => {
     const clear = () => s.page.do('cacheClear');
     const helpers = { same: await sameAs(s.page, wasm), clear };
     for (const foretold of [true, false]) await fullDisk(s, 'firefox', helpers, () => undefined, foretold);
+    helpers.same = await sameAs(s.page, { ...wasm, modelUrl: LLM });
+    await fullDisk(s, 'firefox, SmolLM2', helpers, () => undefined, false, LLM);
   });
   await withPage('chromium', {}, async (s) => {
     await buffers(s, 'chromium webgpu');
@@ -652,7 +661,9 @@ await (async () => {
   for (const browserName of ['chromium', 'firefox']) {
     await withPage(browserName, {}, async (s) => {
       const helpers = await caching(s, `${browserName}, SmolLM2`, LLM);
-      if (browserName === 'firefox') {
+      if (browserName === 'chromium') {
+        await fullDisk(s, 'chromium, SmolLM2', helpers, await chromiumLimit(s), false, LLM);
+      } else {
         await bareProgram(s, 'firefox', helpers);
         await shards(s, 'firefox', { ...helpers, same: await sameAs(s.page, wasm) });
         await talking(s, 'firefox');
