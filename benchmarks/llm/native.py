@@ -2,8 +2,8 @@
 
     python benchmarks/llm/native.py OUT.json --model FOLDER --gguf FILE [--contexts 128,512] [--tokens 128] [--quick]
 
-The report has the form of llm.js's, and is measured by the rules of protocol.js: wall-clock at the caller, who gets every
-token; three warm-ups; the median of five rounds. llama.cpp is PyPI's xllamacpp, whose wheel has no GPU in it.
+The report has the form of llm.js's, and is measured by the rules of protocol.js: wall-clock at the caller, who gets
+every token; three warm-ups; the median of five rounds. llama.cpp is PyPI's xllamacpp, whose wheel has no GPU in it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,23 @@ def prompt_of(length: int, vocabulary: int, round_: int = 0) -> list[int]:
 
 
 class Ours:
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, threads: int, **options: Any) -> None:
         from executorch_webgpu.generation import TextGenerator
 
-        self.generator = TextGenerator(folder, **options)
+        self.threads = threads
+        self.generator = TextGenerator(folder, threads=threads, **options)
         self.vocabulary = self.generator.vocabulary
 
     def generate(self, ids: list[int], count: int, on_token: Callable[[int | None], None]) -> None:
         self.generator.generate(ids, max_tokens=count, on_token=lambda token: on_token(token.id))
 
     def describe(self) -> dict[str, Any]:
-        return {"runtime": "executorch-webgpu", "adapter": self.generator.session.capabilities}
+        session = self.generator.session
+        description = {"runtime": "executorch-webgpu", "device": session.device, "adapter": session.capabilities}
+        return description | {"threads": self.threads}
 
     def memory(self) -> dict[str, int]:
-        return self.generator.session.memory_report
+        return self.generator.session.memory_report()
 
     def close(self) -> None:
         self.generator.close()
@@ -61,7 +64,7 @@ class LlamaCpp:
         parameters.warmup, parameters.verbosity, parameters.cache_ram_mib = False, -1, 0
         self.server = xllamacpp.Server(parameters)
         self.vocabulary = len(GGUFReader(file).fields["tokenizer.ggml.tokens"].data)
-        self.version = xllamacpp.BUILD_INFO
+        self.threads, self.version = threads, xllamacpp.__version__
 
     def generate(self, ids: list[int], count: int, on_token: Callable[[int | None], None]) -> None:
         request = {"prompt": ids, "max_tokens": count, "temperature": 0, "stream": True, "ignore_eos": True}
@@ -75,7 +78,7 @@ class LlamaCpp:
         self.server.handle_completions(request, take)
 
     def describe(self) -> dict[str, Any]:
-        return {"runtime": "llama.cpp", "version": self.version}
+        return {"runtime": "llama.cpp (xllamacpp)", "version": self.version, "device": "cpu", "threads": self.threads}
 
     def memory(self) -> None:
         return None
@@ -154,9 +157,9 @@ def main() -> None:
     }
     context = max(contexts) + arguments.tokens + 2 * LEAD
     makers: dict[str, Callable[[], Ours | LlamaCpp]] = {
-        "native-f32": lambda: Ours(arguments.model, device="webgpu", precision="f32"),
-        "native-f16": lambda: Ours(arguments.model, device="webgpu", precision="f16"),
-        "native-cpu": lambda: Ours(arguments.model, device="cpu", threads=threads),
+        "native-f32": lambda: Ours(arguments.model, threads, device="webgpu", precision="f32"),
+        "native-f16": lambda: Ours(arguments.model, threads, device="webgpu", precision="f16"),
+        "native-cpu": lambda: Ours(arguments.model, threads, device="cpu"),
         "llama.cpp-cpu": lambda: LlamaCpp(arguments.gguf, context, threads),
     }
     half = False  # whether the GPU has shader-f16

@@ -16,8 +16,8 @@ weights.json: {"entries": [{"key", "size", …}], "vocabulary"}; an entry is eit
 from __future__ import annotations
 
 import argparse
-import hashlib
 import base64
+import hashlib
 import json
 import math
 import random
