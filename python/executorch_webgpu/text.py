@@ -167,7 +167,7 @@ def _compile(text: str):
     )
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)  # Llama 3.2 tells the date
-    environment.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False, **options)
+    environment.filters["tojson"] = lambda value, **options: json.dumps(value, **{"ensure_ascii": False} | options)
     try:
         return environment.from_string(text)
     except TemplateError as error:
