@@ -1,9 +1,12 @@
 // What holds for all pages: privacy, size, offline use, accessibility.
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { keepConversations } from '../../../tools/playground.mjs';
 import { serve as serveFolders } from '../../../tools/serve.mjs';
+import { PICTURES } from '../pictures.mjs';
 import { assert } from '../runner.mjs';
 import { BASE, QUESTION, serve, TIMEOUT, Visitor } from './visitor.mjs';
 
@@ -21,6 +24,10 @@ async function privacy(browser, server, test) {
     await visitor.raw.keyboard.press('Enter');
     await visitor.raw.waitForSelector('.stats:has-text("tokens/s")');
     await visitor.answered();
+    await visitor.raw.evaluate(() => (location.hash = '#/pictures'));
+    const buffer = readFileSync(path.join(PICTURES, 'coffee.png'));
+    await visitor.raw.setInputFiles('#file', { name: 'me-4711.png', mimeType: 'image/png', buffer });
+    await visitor.raw.waitForSelector('.results .value');
     const odd = seen.filter(({ url, method, body }) => {
       return (
         !/^(blob|data):/.test(url) && (!url.startsWith(server.url) || method !== 'GET' || body || url.includes('4711'))
@@ -28,7 +35,7 @@ async function privacy(browser, server, test) {
     });
     assert(odd.length === 0, `requests: ${JSON.stringify(odd)}`);
     const allowed =
-      /^(assets\/[\w-]+\.\w+|(models|samples)\/index\.json|models\/(smollm2-135m-instruct\/[\w.]+)|sw\.js|[\w-]+\.(png|svg|js|webmanifest)|index\.html|)$/;
+      /^(assets\/[\w-]+\.\w+|(models|samples)\/index\.json|models\/(smollm2-135m-instruct|efficientnet-lite0)\/[\w.]+|samples\/\w+\.\w+|sw\.js|[\w-]+\.(png|svg|js|webmanifest)|index\.html|)$/;
     const others = server.requests.map((p) => p.slice(BASE.length)).filter((p) => !allowed.test(p));
     assert(others.length === 0, `the server was asked for ${others}`);
     await visitor.close();
