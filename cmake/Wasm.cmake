@@ -15,21 +15,21 @@ if(wasm_sources)
             -P ${CMAKE_SOURCE_DIR}/cmake/BuildId.cmake
     BYPRODUCTS ${CMAKE_BINARY_DIR}/generated/build_id.h VERBATIM)
   add_dependencies(etwgpu_wasm etwgpu_build_id)
+  set(methods HEAPU8,HEAP32,HEAPU32,HEAPF32,HEAPF64,UTF8ToString,stringToUTF8,lengthBytesUTF8,wasmMemory)
   # Linked for size, with the small malloc: SmolLM2's prefill and decoding take the same CPU time, and it is 6.5 KB less.
   target_link_options(etwgpu_wasm PRIVATE
     -Oz -sMALLOC=emmalloc --no-entry -sMODULARIZE -sEXPORT_ES6 -sENVIRONMENT=web,worker,node -sFILESYSTEM=0
     -sDYNAMIC_EXECUTION=0 # pages with a strict content security policy
     -sALLOW_MEMORY_GROWTH -sMAXIMUM_MEMORY=4GB -sSTACK_SIZE=256KB
-    -sEXPORTED_RUNTIME_METHODS=HEAPU8,HEAP32,HEAPU32,HEAPF32,HEAPF64,UTF8ToString,stringToUTF8,lengthBytesUTF8,wasmMemory
     -sINCOMING_MODULE_JS_API=wasmBinary,wasmMemory,instantiateWasm,locateFile,print,printErr,onAbort,mainScriptUrlOrBlob)
   if(ETWGPU_THREADS)
-    # The WebGPU objects live in the worker that makes the module; threads only compute beside it. They are started
-    # with the module, since a later start would need a turn of the event loop in the middle of a computation; but nothing
-    # waits for them: one may start late or never, and its work is then done by the others.
-    target_link_options(etwgpu_wasm PRIVATE "-sPTHREAD_POOL_SIZE=Module.poolSize||0" -sPTHREAD_POOL_DELAY_LOAD)
+    # The WebGPU objects live in the worker that makes the module; threads only compute beside it. Their workers are made
+    # before the module, by web/src/worker/threads.ts, and put into its pool.
+    string(APPEND methods ",PThread")
     # growth of a shared memory makes JavaScript check its views at each access: only our library code is concerned
     target_link_options(etwgpu_wasm PRIVATE -Wno-pthreads-mem-growth)
   endif()
+  target_link_options(etwgpu_wasm PRIVATE -sEXPORTED_RUNTIME_METHODS=${methods})
   set(exports ${wasm_dir}/exports.txt)
   if(EXISTS ${exports})
     target_link_options(etwgpu_wasm PRIVATE -sEXPORTED_FUNCTIONS=@${exports})

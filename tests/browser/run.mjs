@@ -566,7 +566,7 @@ async function main() {
     await s.call('dispose', { key: 'llm' });
     if (FULL) await tunes(s, webgpu);
     await perplexity(s, webgpu, expected, FULL ? 511 : 64, { device: 'webgpu' });
-    // one thread: for its driver Firefox watches workers, and a thread's worker then fails to start now and then
+    // one thread: of a worker that hangs over its threads (web/src/worker/threads.ts) Firefox does not free everything
     await cycles(s, webgpu, { device: 'webgpu', threads: 1 });
     if (FULL) await generations(s, webgpu, { device: 'webgpu' });
     await classifies(s, webgpu, { device: 'webgpu' }, FULL);

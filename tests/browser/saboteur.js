@@ -2,19 +2,10 @@
 // when BroadcastChannel('saboteur') says so. With ?no-estimate in its address the worker's browser does not tell how
 // much room there is, as when something else fills the disk meanwhile: writing is what fails then. With ?hardware its
 // adapter does not look like one in software; with ?largest-buffer=BYTES the GPU makes no larger buffers; with ?memory=GB
-// the device has that much; with ?silent-thread the first thread that it starts never answers.
+// the device has that much.
 const asked = new URL(import.meta.url).searchParams;
 if (asked.has('no-estimate')) Object.defineProperty(navigator.storage, 'estimate', { value: undefined });
 if (asked.has('memory')) Object.defineProperty(navigator, 'deviceMemory', { value: Number(asked.get('memory')) });
-if (asked.has('silent-thread')) {
-  let first = true;
-  self.Worker = class extends self.Worker {
-    constructor(script, options) {
-      super(first ? import.meta.url.split('?')[0] : script, options);
-      first = false;
-    }
-  };
-}
 if (asked.has('hardware')) {
   for (const key of ['vendor', 'architecture', 'description']) {
     Object.defineProperty(GPUAdapterInfo.prototype, key, { get: () => 'made up' });

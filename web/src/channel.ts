@@ -104,7 +104,7 @@ export class Channel {
   }
 
   private receive(message: FromWorker): void {
-    if (message.type === 'started') return;
+    if (message.type === 'started' || message.type === 'ready') return;
     if (message.type === 'alive') return this.watchOver(message.lock);
     const call = this.pending.get(message.id);
     if (!call) return;

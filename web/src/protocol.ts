@@ -94,13 +94,24 @@ export interface Calls {
 }
 export type CallName = keyof Calls;
 
+/** The first message to a worker, which may not come back from what it does then: see worker/threads.ts. */
+export interface Preparation {
+  type: 'prepare';
+  /** The script of threads. */
+  moduleUrl: string;
+  /** Threads beside the worker's own. */
+  threads: number;
+}
+
 export type ToWorker =
   | { [K in CallName]: { type: 'call'; id: number; name: K; params: Calls[K]['params'] } }[CallName]
   | { type: 'abort'; id: number };
 
 export type FromWorker =
-  /** The first message: the worker runs. */
+  /** The first message: the worker runs, and waits for `prepare`. */
   | { type: 'started' }
+  /** Calls may come. */
+  | { type: 'ready' }
   /** Web Lock that the worker holds as long as it lives: whoever gets it knows that the worker is gone. */
   | { type: 'alive'; lock: string }
   | { type: 'reply'; id: number; result: unknown }

@@ -4,7 +4,7 @@ import { cache } from './cache.js';
 import { Channel, UNLOADED, type Port } from './channel.js';
 import { checkFunction, checkOneOf, checkOptions, checkSignal, checkUrl, LOAD_OPTIONS } from './checks.js';
 import { cancelled, DeviceLostError, makeError, NoAdapterError, throwIfAborted } from './errors.js';
-import type { FromWorker, LoadRequest } from './protocol.js';
+import type { FromWorker, LoadRequest, Preparation } from './protocol.js';
 import { Session } from './session.js';
 import { startedWorker } from './started-worker.js';
 import { adapterOf, sourceOf } from './sources.js';
@@ -195,7 +195,9 @@ async function start(
   throwIfAborted(signal);
   const request = await loadRequest(options);
   throwIfAborted(signal); // events that came meanwhile are gone
-  const worker = () => startedWorker(() => newWorker(options.workerUrl), signal, options.debug?.workerPatienceMs);
+  const preparation: Preparation = { type: 'prepare', moduleUrl: request.moduleUrl, threads: request.threads - 1 };
+  const worker = () =>
+    startedWorker(() => newWorker(options.workerUrl), preparation, signal, options.debug?.workerPatienceMs);
   const channel = new Channel(options.worker === false ? await startHere() : await worker());
   const transfer = request.source.kind === 'stream' ? [request.source.stream as unknown as Transferable] : [];
   // Nothing of a half-loaded model is worth keeping: ending the worker stops the network and frees all memory at once.

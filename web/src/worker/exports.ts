@@ -4,6 +4,8 @@
 export interface Exports {
   wasmMemory: WebAssembly.Memory;
   HEAPU8: Uint8Array;
+  /** Of Emscripten; in modules with threads. */
+  PThread: { unusedWorkers: Worker[]; loadWasmModuleToWorker(worker: Worker): Promise<Worker> };
   etwgpuBuffer(handle: number): GPUBuffer;
   etwgpuImportDevice(device: GPUDevice): number;
   etwgpuImportBuffer(buffer: GPUBuffer): number;
@@ -107,7 +109,6 @@ export interface Exports {
 
 export interface ModuleOptions {
   etwgpuHost: Host;
-  poolSize: number;
   mainScriptUrlOrBlob: string;
   instantiateWasm(
     imports: WebAssembly.Imports,

@@ -8,6 +8,7 @@ import { Meter } from './meter.js';
 import { WasmModule, type Adapter } from './module.js';
 import { openPlace, type Place } from './place.js';
 import { StreamSource } from './source.js';
+import { takeThreads } from './threads.js';
 import { SavedTuning } from './tuning.js';
 
 declare const ETWGPU_BUILD_ID: string;
@@ -137,7 +138,6 @@ export async function load(
 ): Promise<Loaded> {
   const meter = new Meter(onProgress);
   meter.enter('runtime');
-  const pool = request.threaded ? request.threads - 1 : 0;
   const cache = {
     mode: request.cache,
     ...(request.debug.cacheStorage === true && { storage: 'cachestorage' as const }),
@@ -150,7 +150,7 @@ export async function load(
   let adapters: OpenedAdapter[] = [];
   try {
     const [module, located] = await Promise.all([
-      WasmModule.create(request, pool, ETWGPU_BUILD_ID, (bytes) => meter.add(bytes)),
+      WasmModule.create(request, takeThreads(), ETWGPU_BUILD_ID, (bytes) => meter.add(bytes)),
       locate(place, request, signal, {
         onBytes: (bytes) => meter.add(bytes),
         onLarge: (paths, bytes) => {

@@ -94,17 +94,22 @@ export class WasmModule {
   private broken: ExecuTorchError | undefined;
   readonly log: string[] = [];
 
-  /** `threads` is the size of the pool, besides this worker's own thread. @throws BuildMismatchError, DownloadError */
+  /** `threads`: workers that become threads beside this one. @throws BuildMismatchError, DownloadError */
   static async create(
     urls: ModuleUrls,
-    pool: number,
+    threads: Worker[],
     buildId: string,
     onBytes: (bytes: number) => void,
   ): Promise<WasmModule> {
     const self = new WasmModule();
     const [compiled, factory] = await Promise.all([compile(urls.wasmUrl, onBytes), self.importFactory(urls.moduleUrl)]);
     const failed = new Promise<never>((_, reject) => (self.onInstantiationError = reject));
-    self.exports = await Promise.race([factory(self.options(urls, pool, compiled)), failed]);
+    self.exports = await Promise.race([factory(self.options(urls, compiled)), failed]);
+    // nothing waits for them: one that starts late, or never, leaves its work to the others
+    for (const thread of threads) {
+      self.exports.PThread.unusedWorkers.push(thread);
+      void self.exports.PThread.loadWasmModuleToWorker(thread);
+    }
     const id = self.string(self.exports._etwgpu_build_id());
     if (id !== buildId) {
       throw makeError(
@@ -128,7 +133,7 @@ export class WasmModule {
     }
   }
 
-  private options(urls: ModuleUrls, pool: number, compiled: WebAssembly.Module): ModuleOptions {
+  private options(urls: ModuleUrls, compiled: WebAssembly.Module): ModuleOptions {
     const keep = (text: string) => {
       this.log.push(text);
       if (this.log.length > 50) this.log.shift();
@@ -147,7 +152,6 @@ export class WasmModule {
         },
         isSoftware,
       },
-      poolSize: pool,
       mainScriptUrlOrBlob: urls.moduleUrl,
       instantiateWasm: (imports, receive) => {
         WebAssembly.instantiate(compiled, imports).then(
