@@ -46,12 +46,19 @@ export async function gpuProcess(page) {
   return processInfo.find(({ type }) => type === 'GPU')?.id;
 }
 
-/** Bytes of memory that the browsers started by this process have for themselves: not what is mapped from files. */
-export function browserBytes() {
+/** What Chromium calls the processes of pages and of the GPU. */
+export const PAGES = /--type=(renderer|gpu-process)/;
+
+/**
+ * Bytes of memory that the browsers started by this process have for themselves: not what is mapped from files. `which`: of
+ * the processes whose command line it matches.
+ */
+export function browserBytes(which = /^/) {
   let kilobytes = 0;
   for (const [pid] of descendants()) {
     if (pid === process.pid) continue;
     try {
+      if (!which.test(readFileSync(`/proc/${pid}/cmdline`, 'latin1'))) continue;
       const status = readFileSync(`/proc/${pid}/status`, 'utf8');
       for (const [, size] of status.matchAll(/^(?:RssAnon|RssShmem):\s+(\d+) kB$/gm)) kilobytes += Number(size);
     } catch {
