@@ -4,14 +4,15 @@
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { askInstrument, perToken } from '../../tools/browser/counts.mjs';
 import { launch } from '../../tools/browser/launch.mjs';
 import { serve } from '../../tools/serve.mjs';
 import { accuracyTests } from './accuracy.mjs';
+import { crashTests } from './crashes.mjs';
+import { memoryTests } from './memory.mjs';
 import { playgroundTests } from './playground.mjs';
-import { assert, browserBytes, gpuProcess, PAGES, Runner, unwrap } from './runner.mjs';
+import { assert, Runner, unwrap } from './runner.mjs';
 import { prepareSmallModels, smallModels } from './small_models.mjs';
 import { wrongFiles } from './wrong_files.mjs';
 
@@ -26,16 +27,6 @@ const MODELS = path.join(process.env.ETWGPU_CACHE ?? '', 'models');
 // software adapters take a second for a token, and full runs ask for hundreds
 const runner = new Runner({ seconds: FULL ? 2400 : 600 });
 const { test } = runner;
-/** Until what was begun is under way, or what was ended is gone. */
-const SETTLE_MS = 300;
-/** Of a browser's memory, in bytes, over a few cycles: half of what one load takes. */
-const MOST_GROWTH = 48e6;
-/**
- * Bytes a cycle, over many of them. What Chromium's own process and its services keep for the driver grows by some 0.1 MB; its
- * processes that run our code are watched by themselves.
- */
-const MOST_GROWTH_OF_ONE = { chromium: 1e6, firefox: 0.5e6, 'firefox webgpu': 1.2e6 };
-const MOST_GROWTH_OF_PAGES = 0.4e6;
 const produced = {}; // ids that differ from eager's; decided at the end
 
 const python = (...args) =>
@@ -50,6 +41,8 @@ const llm = '/models/smollm2-135m-instruct/';
 const evaluation = '/models/smollm2-135m-instruct-all/'; // with the logits of every position
 const classifier = '/models/efficientnet-lite0/';
 const { longAnswer, perplexity, halfCaches } = accuracyTests({ test, produced, llm, evaluation });
+const { cycles, generations } = memoryTests({ test, llm, full: FULL });
+const { gpuCrash, gpuCrashInAnswer } = crashTests({ test, llm, classifier });
 
 class Setting {
   constructor(browser, page, name) {
@@ -327,55 +320,6 @@ async function disposes(s, label) {
   });
 }
 
-async function cycles(s, label, loadOptions) {
-  const count = FULL ? 30 : 3;
-  const third = count / 3;
-  await test(`${label}: memory is flat over ${count} times load, generate, dispose`, async () => {
-    const seen = [];
-    const browser = []; // bytes after each
-    const pages = [];
-    const workers = s.page.raw.workers().length;
-    for (let i = 0; i < count; ++i) {
-      await s.load('cycle', { modelUrl: llm, cache: 'auto', ...loadOptions });
-      unwrap(await s.call('generate', { key: 'cycle', prompt: { tokenIds: [1, 504] }, options: { maxTokens: 2 } }));
-      const report = unwrap(await s.call('memory', { key: 'cycle' }));
-      seen.push(report.wasmHeap + report.weights + report.state + report.arena + report.other);
-      unwrap(await s.call('dispose', { key: 'cycle' }));
-      await sleep(SETTLE_MS);
-      browser.push(browserBytes());
-      pages.push(browserBytes(PAGES));
-    }
-    assert(new Set(seen).size === 1, `bytes: ${seen}`);
-    // the first third pays for what is loaded once; garbage makes single figures jump
-    const growth = (bytes) => Math.min(...bytes.slice(-third)) - Math.min(...bytes.slice(third, -third));
-    const [megabytes, ofPages] = [browser, pages].map((all) => all.map((bytes) => Math.round(bytes / 1e6)).join(' '));
-    const most = FULL ? third * (MOST_GROWTH_OF_ONE[label] ?? MOST_GROWTH_OF_ONE[s.name]) : MOST_GROWTH;
-    assert(growth(browser) < most, `the browser's memory, in MB: ${megabytes}`);
-    if (FULL) assert(growth(pages) < third * MOST_GROWTH_OF_PAGES, `memory of pages and GPU, in MB: ${ofPages}`);
-    assert(s.page.raw.workers().length <= workers, `${s.page.raw.workers().length} workers, ${workers} before`);
-    return `the browser has ${megabytes} MB${s.name === 'chromium' ? `, pages and GPU ${ofPages}` : ''}`;
-  });
-}
-
-async function generations(s, label, loadOptions) {
-  const count = FULL ? 100 : 10;
-  await test(`${label}: memory is flat over ${count} generations`, async () => {
-    await s.load('llm', { modelUrl: llm, instrument: true, ...loadOptions });
-    const seen = [];
-    for (let i = 0; i < count; ++i) {
-      const prompt = { tokenIds: [1, 504 + i, 253, 28] };
-      unwrap(await s.call('generate', { key: 'llm', prompt, options: { maxTokens: 3 } }));
-      const report = unwrap(await s.call('memory', { key: 'llm' }));
-      const { gpuBytes } = await askInstrument(s.page);
-      const gpu = Object.values(gpuBytes).reduce((a, b) => a + b);
-      seen.push(`${report.wasmHeap + report.weights + report.state + report.arena + report.other}, GPU ${gpu}`);
-    }
-    assert(new Set(seen.slice(1)).size === 1, `bytes: ${[...new Set(seen)].join('; ')}`);
-    return seen.at(-1);
-  });
-  await s.call('dispose', { key: 'llm' });
-}
-
 async function tunes(s, label) {
   await test(`${label}: what tuning finds is kept for the next load`, async () => {
     const infos = [];
@@ -406,44 +350,6 @@ async function failures(s, label) {
       assert(words.test(result.error.message), result.error.message);
     });
   }
-}
-
-/**
- * In Chromium, on WebGPU: kills the process of the GPU while the model `key` answers `ask()`, which then works again after
- * a reload out of the cache. Resolves to its answer.
- */
-async function crashAndReload(s, key, ask) {
-  const crashed = await gpuProcess(s.page.raw);
-  const pending = ask();
-  await sleep(SETTLE_MS); // it computes by now
-  process.kill(crashed, 'SIGKILL');
-  for (const result of [await pending, await ask()]) {
-    assert(result.error?.class === 'DeviceLostError', JSON.stringify(result));
-  }
-  const { cache } = unwrap(await s.call('reload', { key }));
-  assert(cache.state === 'hit', `downloaded again: ${JSON.stringify(cache)}`);
-  assert((await gpuProcess(s.page.raw)) !== crashed, 'the GPU process is still the same');
-  return unwrap(await ask());
-}
-
-async function gpuCrash(s, label, expected) {
-  await test(`${label}: after a crash of the GPU process the session says so, and can be reloaded`, async () => {
-    await s.call('dispose', { key: 'cnn' });
-    await s.load('cnn', { modelUrl: classifier, device: 'webgpu', cache: 'auto' });
-    const again = await crashAndReload(s, 'cnn', () => s.call('classify', { key: 'cnn', batch: 1 }));
-    assert(again.top[0] === expected.classify.top[0], `classes ${again.top}`);
-  });
-}
-
-/** Of a browser of its own: after a second crash it would give no adapter for a while. */
-async function gpuCrashInAnswer(s, label, expected) {
-  await test(`${label}: so too in the middle of an answer, whose prompt is then answered as before`, async () => {
-    const [{ promptIds, ids }] = expected.generate;
-    await s.load('llm', { modelUrl: llm, device: 'webgpu', cache: 'auto' });
-    const call = { key: 'llm', prompt: { tokenIds: promptIds }, options: { maxTokens: 3 } };
-    const again = await crashAndReload(s, 'llm', () => s.call('generate', call));
-    assert(JSON.stringify(again.tokenIds) === JSON.stringify(ids.slice(0, 3)), `then ${again.tokenIds}`);
-  });
 }
 
 const progressIsHonest = ({ progress }) => {

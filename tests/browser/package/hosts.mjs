@@ -1,11 +1,12 @@
 // Downloads from hosts that compress, and by visitors who do not wait.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { assert } from './runner.mjs';
+import { assert } from '../runner.mjs';
+import { test } from './setting.mjs';
 
 const BLOCK = 4 << 20; // of the cache, in bytes: src/cache/block.ts
 
-/** `s`, `same` and `clear` as in package.mjs. `wasm`: how the folder is loaded; `program`: the path of its program. */
-export async function hosts({ test, s: { page, server, asked, waitFor }, label, wasm, program, size, same, clear }) {
+/** `s`, `same` and `clear` as of caching.mjs. `wasm`: how the folder is loaded; `program`: the path of its program. */
+export async function hosts({ s: { page, server, asked, waitFor }, label, wasm, program, size, same, clear }) {
   await test(`${label}: a host that compresses: the folder's total is known all the same, a bare program's is not`, async () => {
     await clear();
     server.faults[program] = { gzip: true };
