@@ -5,8 +5,9 @@ target_compile_definitions(etwgpu_flags INTERFACE HWY_COMPILE_ONLY_STATIC HWY_HE
 target_compile_options(etwgpu_flags INTERFACE -Wall -Wextra $<$<BOOL:${ETWGPU_WERROR}>:-Werror>)
 
 if(EMSCRIPTEN)
-  target_compile_options(etwgpu_flags INTERFACE -msimd128 $<$<BOOL:${ETWGPU_RELAXED_SIMD}>:-mrelaxed-simd>)
-  target_link_options(etwgpu_flags INTERFACE -fno-exceptions -fno-rtti)
+  target_compile_options(etwgpu_flags INTERFACE -msimd128)
+  target_link_options(etwgpu_flags INTERFACE -fno-exceptions -fno-rtti
+                      $<$<BOOL:${ETWGPU_RELAXED_SIMD}>:-mrelaxed-simd>)
   if(ETWGPU_THREADS)
     target_compile_options(etwgpu_flags INTERFACE -pthread)
     target_link_options(etwgpu_flags INTERFACE -pthread)

@@ -120,8 +120,15 @@ ADAPTERS = {
 }
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", ADAPTERS)
+# Software adapters take seconds to compile each kernel with the terms of an adapter.
+SLOW_ON_GPU = ["cpu", pytest.param("webgpu", marks=pytest.mark.full)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "device"),
+    [("all", "webgpu"), *((kind, "cpu") for kind in ADAPTERS)]
+    + [pytest.param(kind, "webgpu", marks=pytest.mark.full) for kind in ADAPTERS if kind != "all"],
+)
 def test_equals_eager(small, tmp_path, kind, device):
     program, decoder = small
     lora = Lora(decoder, **ADAPTERS[kind])
@@ -216,7 +223,7 @@ def test_alpha_of_single_modules(small, tmp_path):
         check(session, eager(decoder, double), {"prefill": CHUNKS["prefill"]})
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SLOW_ON_GPU)
 def test_f16(small, tmp_path, device):
     """Half precision of the GPU, and the CPU's own activations: as near as without an adapter."""
     program, decoder = small
