@@ -396,6 +396,12 @@ void Device::closeErrorScopes(const std::shared_ptr<Pending>& into, std::string 
   }
 }
 
+void Device::submit(WGPUCommandEncoder encoder) {
+  const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder, nullptr));
+  const WGPUCommandBuffer list = commands.get();
+  wg::QueueSubmit(queue_, 1, &list);
+}
+
 Task<Status> Device::workDone() {
   const WGPUQueue queue = queue_;
   auto awaiter = awaitCallback<int>([queue](Completion<int>* completion) {

@@ -82,6 +82,8 @@ class Device {
   /// gpu_error or out_of_memory, with `what` in front of the message.
   void openErrorScopes();
   void closeErrorScopes(const std::shared_ptr<Pending>& into, std::string what);
+  /// Ends what `encoder` records and submits it.
+  void submit(WGPUCommandEncoder encoder);
   /// Waits until all submitted work is done.
   Task<Status> workDone();
   /// Natively: runs due callbacks. Nothing in a browser.

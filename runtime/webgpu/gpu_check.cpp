@@ -19,9 +19,7 @@ bool GpuDelegate::copyOut(ValueId id, uint64_t offset, uint64_t bytes) {
   const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device.handle(), nullptr));
   wg::CommandEncoderCopyBufferToBuffer(encoder.get(), from->buffer, from->offset + offset, staging_.get(), 0,
                                        (bytes + 3) / 4 * 4);
-  const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
-  const WGPUCommandBuffer list = commands.get();
-  wg::QueueSubmit(device.queue(), 1, &list);
+  device.submit(encoder.get());
   return true;
 }
 

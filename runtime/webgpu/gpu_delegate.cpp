@@ -490,9 +490,7 @@ void GpuDelegate::submit(size_t begin, size_t end, bool last) {
     wg::CommandEncoderCopyBufferToBuffer(encoder.get(), r.from.buffer, r.from.offset, r.to ? r.to : staging_.get(),
                                          r.offset, alignedTo(r.bytes, 4));
   }
-  const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
-  const WGPUCommandBuffer list = commands.get();
-  wg::QueueSubmit(device.queue(), 1, &list);
+  device.submit(encoder.get());
   stats_.dispatches = int(commands_.size());
   ++stats_.submits;
 }

@@ -46,9 +46,7 @@ Task<Status> GpuDelegate::readStates(std::span<const StateRange> ranges, std::sp
     wg::CommandEncoderCopyBufferToBuffer(encoder.get(), buffer, range.offset, staging_.get(), at, range.size);
     at += range.size;
   }
-  const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
-  const WGPUCommandBuffer list = commands.get();
-  wg::QueueSubmit(device.queue(), 1, &list);
+  device.submit(encoder.get());
   ETWGPU_CO_TRY(co_await mapForReading(device, staging_.get(), to.size()));
   const Status status = readMapped(device, staging_.get(), 0, to.data(), to.size());
   wg::BufferUnmap(staging_.get());

@@ -118,9 +118,7 @@ Status GpuDelegate::submitStep(const StepRequest& request) {
     bytes = kDrawBytes;
   }
   wg::CommandEncoderCopyBufferToBuffer(encoder.get(), step_.get(), from, ring_.target(), 0, bytes);
-  const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
-  const WGPUCommandBuffer list = commands.get();
-  wg::QueueSubmit(device.queue(), 1, &list);
+  device.submit(encoder.get());
   ring_.submitted(bytes);
   stats_.dispatches = int(commands_.size());
   stats_.submits = 1;

@@ -91,9 +91,7 @@ Task<Status> GpuStates::reset() {
       wg::CommandEncoderClearBuffer(encoder.get(), to, 0, state.buffer.size());
     }
   }
-  const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
-  const WGPUCommandBuffer list = commands.get();
-  wg::QueueSubmit(device_.queue(), 1, &list);
+  device_.submit(encoder.get());
   co_return Status();
 }
 

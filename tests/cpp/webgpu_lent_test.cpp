@@ -98,9 +98,7 @@ class Lent : public ::testing::Test {
     const DeviceBuffer staging = make(count * sizeof(T), WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst);
     const CommandEncoderHandle encoder(wg::DeviceCreateCommandEncoder(device_->handle(), nullptr));
     wg::CommandEncoderCopyBufferToBuffer(encoder.get(), from.buffer, from.offset, staging.buffer, 0, staging.size);
-    const CommandBufferHandle commands(wg::CommandEncoderFinish(encoder.get(), nullptr));
-    const WGPUCommandBuffer list = commands.get();
-    wg::QueueSubmit(device_->queue(), 1, &list);
+    device_->submit(encoder.get());
     std::vector<T> values(count);
     EXPECT_TRUE(runBlocking(mapForReading(*device_, staging.buffer, staging.size)).ok());
     EXPECT_TRUE(readMapped(*device_, staging.buffer, 0, values.data(), staging.size).ok());
