@@ -5,6 +5,7 @@
 import { bareProgram, caching, chromiumLimit, FIREFOX_QUOTA, fullDisk, shards } from './package/caching.mjs';
 import { choosing, onGpu, sources, variants, withoutGpu } from './package/choosing.mjs';
 import { hosts } from './package/hosts.mjs';
+import { kernels } from './package/kernels.mjs';
 import { FOLDER, LLM, PROGRAM, runner, sameAs, sizeOf, wasm, withPage } from './package/setting.mjs';
 import { buffers, checking, images, likePillow } from './package/tensors.mjs';
 import { adapting, talking } from './package/text.mjs';
@@ -34,6 +35,7 @@ await (async () => {
   });
   await withPage('firefox', {}, async (s) => {
     await onGpu(s, 'firefox webgpu');
+    await kernels(s, 'firefox webgpu');
     await buffers(s, 'firefox webgpu');
     await likePillow(s, 'firefox webgpu', 0);
     await checking(s, 'firefox', 'webgpu');

@@ -67,10 +67,23 @@ TEST(Choice, LinearBySubgroupMatrices) {
   little.max_workgroup_bytes = 16384;
   EXPECT_THAT(kernel(2048, down, little), ElementsAre("f16_linear_int4_gemm_matrix_128x64"));
   // columns that are no whole vectors, K that is no whole step
-  EXPECT_THAT(kernel(2048, {.n = 2046}), ElementsAre("f16_linear_int4_gemm_baseline_64x128"));
-  EXPECT_THAT(kernel(2048, {.k = 40, .bits = 0}), ElementsAre("f16_linear_plain_gemm_baseline_64x64"));
+  EXPECT_THAT(kernel(2048, {.n = 2046}), ElementsAre("f16_linear_int4_gemm_baseline_64x128_half"));
+  EXPECT_THAT(kernel(2048, {.k = 40, .bits = 0}), ElementsAre("f16_linear_plain_gemm_baseline_64x64_half"));
   EXPECT_THAT(running(linearCase("l", down), deviceOf(Tier::subgroup_matrix), options(Precision::f32), {300}),
               ElementsAre("f32_linear_int4_gemm_baseline_64x64"));
+}
+
+TEST(Choice, TilesComputeInF16WhereTheDeviceCan) {
+  const auto kernel = [](Tier tier, bool narrow = false) {
+    LinearOptions gate{.n = 8192, .k = 2048, .norm = true, .glu = true};
+    gate.max_rows = 4096;
+    return running(linearCase("l", gate), deviceOf(Tier::subgroups, true, narrow), options(Precision::f16, tier),
+                   {2048});
+  };
+  EXPECT_THAT(kernel(Tier::subgroups),
+              ElementsAre("f16_rms_norm_row_subgroups_vec4", "f16_linear_int4_gemm_baseline_glu_64x128_half"));
+  EXPECT_THAT(kernel(Tier::baseline), ElementsAre("f16_linear_int4_gemm_baseline_norm_glu_64x128"));
+  EXPECT_THAT(kernel(Tier::subgroups, true), ElementsAre("f16_linear_int4_gemm_baseline_norm_glu_32x64"));
 }
 
 TEST(Choice, GemmTilesGrowWithTheNumberOfWorkgroups) {

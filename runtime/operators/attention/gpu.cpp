@@ -1,5 +1,6 @@
 // scaled_dot_product_attention, and the tile kernel that cached attention uses too: choose, size, describe.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "runtime/operators/attention/gpu_attention.h"
@@ -35,10 +36,13 @@ Status describeTiles(GpuPlanContext& c, const Tiles& t, int64_t min_queries) {
   ETWGPU_ASSIGN(const bool done, describeFlash(c, t, min_queries));
   if (done) return {};
   const bool wide = !c.narrow() && t.head_dim <= kWideTileMaxHead;
+  const bool half = wide && c.useF16() && std::ranges::all_of(std::array{t.q, t.k, t.v}, [&](ValueId v) {
+                      return gpuStorageType(c.graph, v, c.options.precision) == "f16";
+                    });
   const Kernel* kernel = choose(wide ? Role::tiles_wide : Role::tiles, Tier::baseline);
   DispatchBuilder b(c, wide ? "attention/tiles_wide.wgsl" : "attention/tiles.wgsl", {});
   b.rename(nameOf(b, t.y, *kernel) + (t.causal ? "_causal" : "") + (t.ring ? "_ring" : "") +
-           (t.mask != kNoValue ? "_mask" : ""));
+           (t.mask != kNoValue ? "_mask" : "") + (half ? "_half" : ""));
   b.read("q", t.q, 4);
   b.read("k", t.k, 4);
   b.read("v", t.v, 4);
@@ -54,6 +58,7 @@ Status describeTiles(GpuPlanContext& c, const Tiles& t, int64_t min_queries) {
   b.define("D", t.head_dim);
   b.define("COLUMNS", wide ? (t.head_dim + 31) / 32 : (t.head_dim + 63) / 64);
   if (wide) {
+    b.flag("HALF", half);
     b.define("STEPS", (t.head_dim + 15) / 16);
     b.define("TILE_B", std::max<int64_t>(256, 4 * t.head_dim));
   }

@@ -2,13 +2,22 @@
 // 4 rows x 8 columns of the output per 32 columns of D, all sums as vec4s over the four rows. Both products run in steps of 16, like a
 // GEMM: [16 elements][rows] and [16 elements][keys], then [16 keys][rows] and [16 keys][columns]; the loads of the next step are under
 // way during the products of this one. XORs of the vector's index keep the transposing stores in different banks.
+// HALF: what is staged is f16, and so are the sums of probabilities times values over 16 keys; scores, which can exceed f16, are f32.
 // Parameters, strides in vectors of 4: as tiles.wgsl.
-// Defines: GROUP, D (a multiple of 4, at most 128), STEPS = ceil(D / 16), COLUMNS = ceil(D / 32), TILE_B = max(256, 4 D), CACHED, CAUSAL,
-// MASK = none | bool | float, STORE, and those of ring.wgsl.
+// Defines: GROUP, D (a multiple of 4, at most 128), STEPS = ceil(D / 16), COLUMNS = ceil(D / 32), TILE_B = max(256, 4 D), HALF, CACHED,
+// CAUSAL, MASK = none | bool | float, STORE, and those of ring.wgsl.
 ${HEADER}
 #include "attention/tile_inputs.wgsl"
-var<workgroup> tile_a: array<vec4f, 256>;        // [16][16 groups of rows]
-var<workgroup> tile_b: array<vec4f, ${TILE_B}>;  // [16][16 groups of keys], or [16 keys][columns]; then maxima and sums [16][8]
+#if HALF
+alias T4 = vec4<f16>;
+alias Rows = mat4x4<f16>;
+#else
+alias T4 = vec4f;
+alias Rows = mat4x4f;
+#endif
+var<workgroup> tile_a: array<T4, 256>;        // [16][16 groups of rows]
+var<workgroup> tile_b: array<T4, ${TILE_B}>;  // [16][16 groups of keys], or [16 keys][columns]
+var<workgroup> of_keys: array<vec4f, 128>;    // maxima and sums of each invocation's keys: [16 groups of rows][8]
 
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: u32) {
@@ -38,11 +47,11 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
     let base = head_base + tileShift(key0) * kD4;
     var s0 = vec4f(); var s1 = vec4f(); var s2 = vec4f(); var s3 = vec4f();
     var s4 = vec4f(); var s5 = vec4f(); var s6 = vec4f(); var s7 = vec4f();
-    var next: mat4x4f;
+    var next: Rows;
     if (li < 64u) {
-      next = loadRows(batch, kv, row0 + 4u * g, quarter);
+      next = Rows(loadRows(batch, kv, row0 + 4u * g, quarter));
     } else {
-      next = loadKeys(base, key0 + 4u * g, last, quarter);
+      next = Rows(loadKeys(base, key0 + 4u * g, last, quarter));
     }
     for (var step = 0u; step < ${STEPS}u; step++) {
       workgroupBarrier();
@@ -62,16 +71,16 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
       if (step + 1u < ${STEPS}u) {
         let d4 = (step + 1u) * 4u + quarter;
         if (li < 64u) {
-          next = loadRows(batch, kv, row0 + 4u * g, d4);
+          next = Rows(loadRows(batch, kv, row0 + 4u * g, d4));
         } else {
-          next = loadKeys(base, key0 + 4u * g, last, d4);
+          next = Rows(loadKeys(base, key0 + 4u * g, last, d4));
         }
       }
 #for d 0 16
       {
-        let a = tile_a[${d}u * 16u + (tm ^ (${d}u / 4u * 2u))];
-        let b = tile_b[${d}u * 16u + (tn ^ (${d}u / 4u * 2u))];
-        let c = tile_b[${d}u * 16u + ((8u + tn) ^ (${d}u / 4u * 2u))];
+        let a = vec4f(tile_a[${d}u * 16u + (tm ^ (${d}u / 4u * 2u))]);
+        let b = vec4f(tile_b[${d}u * 16u + (tn ^ (${d}u / 4u * 2u))]);
+        let c = vec4f(tile_b[${d}u * 16u + ((8u + tn) ^ (${d}u / 4u * 2u))]);
         s0 = fma(a, vec4f(b.x), s0); s1 = fma(a, vec4f(b.y), s1); s2 = fma(a, vec4f(b.z), s2); s3 = fma(a, vec4f(b.w), s3);
         s4 = fma(a, vec4f(c.x), s4); s5 = fma(a, vec4f(c.y), s5); s6 = fma(a, vec4f(c.z), s6); s7 = fma(a, vec4f(c.w), s7);
       }
@@ -96,12 +105,11 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
       s${j} = select(vec4f(kLowest), s${j}, visible);
     }
 #endfor
-    workgroupBarrier();
-    tile_b[tm * 8u + tn] = max(max(max(s0, s1), max(s2, s3)), max(max(s4, s5), max(s6, s7)));
+    of_keys[tm * 8u + tn] = max(max(max(s0, s1), max(s2, s3)), max(max(s4, s5), max(s6, s7)));
     workgroupBarrier();
     var best = m;
 #for j 0 8
-    best = max(best, tile_b[tm * 8u + ${j}u]);
+    best = max(best, of_keys[tm * 8u + ${j}u]);
 #endfor
     let shrink = exp(m - best);
     m = best;
@@ -118,38 +126,55 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
       if (tn / 4u == slab % 2u) {
         let to = tn % 4u * 64u + (tm ^ (tn % 4u * 4u));
         let left = slab < 2u;
-        tile_a[to] = select(s4, s0, left);
-        tile_a[to + 16u] = select(s5, s1, left);
-        tile_a[to + 32u] = select(s6, s2, left);
-        tile_a[to + 48u] = select(s7, s3, left);
+        tile_a[to] = T4(select(s4, s0, left));
+        tile_a[to + 16u] = T4(select(s5, s1, left));
+        tile_a[to + 32u] = T4(select(s6, s2, left));
+        tile_a[to + 48u] = T4(select(s7, s3, left));
       }
       for (var i = li; i < 16u * kD4; i += 128u) {
-        tile_b[i] = vec4f(v[base + min(key0 + slab * 16u + i / kD4, last) * kD4 + i % kD4]);
+        tile_b[i] = T4(v[base + min(key0 + slab * 16u + i / kD4, last) * kD4 + i % kD4]);
       }
       workgroupBarrier();
+#if HALF
+#for c 0 COLUMNS
+      var h${c}_0 = T4(); var h${c}_1 = T4(); var h${c}_2 = T4(); var h${c}_3 = T4();
+#endfor
+#endif
 #for j 0 16
       {
         let p = tile_a[${j}u * 16u + (tm ^ (${j}u / 4u * 4u))];
 #for c 0 COLUMNS
         {
           let b = tile_b[${j}u * kD4 + min(${c}u * 8u + tn, kD4 - 1u)];
-          o${c}_0 = fma(p, vec4f(b.x), o${c}_0);
-          o${c}_1 = fma(p, vec4f(b.y), o${c}_1);
-          o${c}_2 = fma(p, vec4f(b.z), o${c}_2);
-          o${c}_3 = fma(p, vec4f(b.w), o${c}_3);
+#if HALF
+          h${c}_0 = fma(p, T4(b.x), h${c}_0);
+          h${c}_1 = fma(p, T4(b.y), h${c}_1);
+          h${c}_2 = fma(p, T4(b.z), h${c}_2);
+          h${c}_3 = fma(p, T4(b.w), h${c}_3);
+#else
+          o${c}_0 = fma(p, T4(b.x), o${c}_0);
+          o${c}_1 = fma(p, T4(b.y), o${c}_1);
+          o${c}_2 = fma(p, T4(b.z), o${c}_2);
+          o${c}_3 = fma(p, T4(b.w), o${c}_3);
+#endif
         }
 #endfor
       }
 #endfor
+#if HALF
+#for c 0 COLUMNS
+      o${c}_0 += vec4f(h${c}_0); o${c}_1 += vec4f(h${c}_1); o${c}_2 += vec4f(h${c}_2); o${c}_3 += vec4f(h${c}_3);
+#endfor
+#endif
     }
   }
   // every invocation of a group of rows has summed its own keys
   workgroupBarrier();
-  tile_b[tm * 8u + tn] = l;
+  of_keys[tm * 8u + tn] = l;
   workgroupBarrier();
   var sum = vec4f();
 #for j 0 8
-  sum += tile_b[tm * 8u + ${j}u];
+  sum += of_keys[tm * 8u + ${j}u];
 #endfor
   let divide = select(vec4f(1.0) / sum, vec4f(), sum == vec4f());
 #for c 0 COLUMNS

@@ -1,12 +1,14 @@
 // A tile of y: TILE_M rows x TILE_N columns of x · Wᵀ (or a · b), with the epilogue of gemv.wgsl. Each invocation computes
 // PER_M rows x 8 columns: four from the left and four from the right half of the tile, which with GLU hold gate and up rows.
-// Steps of 16 k: both factors are staged transposed, [k][4 rows], by whole vec4s, with the row index XORed by bits of k so
+// Steps of STEP k: both factors are staged transposed, [k][4 rows], by whole vec4s, with the row index XORed by bits of k so
 // that these stores hit different banks. The norm's scale is found while x is staged and applied to the sums.
+// HALF: factors and the products of a step in f16, twice as many a cycle on most GPUs; the sums of the steps are f32.
 // Grid: (columns / tile, rows / TILE_M, batch).
 // Parameters: m, n (columns of y, in this part), n0 (first column of this part), n_total, k, units, last (last block of four rows of
 // W, plain: last row), eps; transposed: batch_a, batch_b, batch_y (elements between batches), bias_m, bias_n, alpha, beta.
-// Defines: AHEAD (loads run a step ahead, LOADS_W of W an invocation; for GPUs), TILE_M, TILE_N, PER_M = 4 | 8, WEIGHTS = plain | transposed | int4 | int8, VEC4 (k is a multiple of 4), VEC_N (n is a
-// multiple of 4), AFFINE, GROUP, NORM, NORM_WEIGHT, BIAS, GLU, RESIDUAL, ACTIVATION, STORE (type of y's elements).
+// Defines: AHEAD (loads run a step ahead, LOADS_X of x and LOADS_W of W an invocation; for GPUs), HALF (with AHEAD, without NORM),
+// STEP = 16 | 32 (NORM: 16), TILE_M, TILE_N, PER_M = 4 | 8, WEIGHTS = plain | transposed | int4 | int8, VEC4 (k is a multiple of 4), VEC_N
+// (n is a multiple of 4), AFFINE, GROUP, NORM, NORM_WEIGHT, BIAS, GLU, RESIDUAL, ACTIVATION, STORE (type of y's elements).
 ${HEADER}
 #include "common/quant.wgsl"
 #include "common/activation.wgsl"
@@ -14,29 +16,45 @@ ${HEADER}
 #include "matmul/low_rank.wgsl"
 #endif
 
+#if HALF
+alias T = f16;
+alias T4 = vec4<f16>;
+alias Rows = mat4x4<f16>;
+const kInt8 = 0.0078125h;  // keeps the products of int8 weights, whose scales come last, within f16
+#else
+alias T = f32;
+alias T4 = vec4f;
+alias Rows = mat4x4f;
+const kInt8 = 1.0;
+#endif
+const kStep = ${STEP}u;
+const kQuads = kStep / 4u;
+const kOctets = kStep / 8u;
 const kTileM = ${TILE_M}u;
 const kTileN = ${TILE_N}u;
 const kThreads = kTileM / ${PER_M}u * (kTileN / 8u);
 const kGroupsM = kTileM / 4u;
 const kGroupsN = kTileN / 4u;
-var<workgroup> tile_x: array<vec4f, ${TILE_M} * 4>;
-var<workgroup> tile_w: array<vec4f, ${TILE_N} * 4>;
+const kTasksX = kGroupsM * kQuads;
+var<workgroup> tile_x: array<T4, kTileM * kQuads>;
+var<workgroup> tile_w: array<T4, kTileN * kQuads>;
 
-fn slotX(k: u32, group: u32) -> u32 { return k * kGroupsM + (group ^ (((k >> 2u) & 3u) * 2u)); }
+// Quarters of a step store to different banks: at most as many pairs of groups as there are.
+fn slotX(k: u32, group: u32) -> u32 { return k * kGroupsM + (group ^ ((k / 4u % min(kQuads, kGroupsM / 2u)) * 2u)); }
 #if WEIGHTS == int4
-fn slotW(k: u32, group: u32) -> u32 { return k * kGroupsN + (group ^ (((k >> 3u) & 1u) * 4u)); }
+fn slotW(k: u32, group: u32) -> u32 { return k * kGroupsN + (group ^ ((k / 8u % kOctets) * 4u)); }
 #else
-fn slotW(k: u32, group: u32) -> u32 { return k * kGroupsN + (group ^ (((k >> 2u) & 3u) * 2u)); }
+fn slotW(k: u32, group: u32) -> u32 { return k * kGroupsN + (group ^ ((k / 4u % min(kQuads, kGroupsN / 2u)) * 2u)); }
 #endif
 
-fn loadX(base: u32, row: u32, k: u32) -> vec4f {
+fn loadX(base: u32, row: u32, k: u32) -> T4 {
 #if VEC4
-  if (k >= params.k) { return vec4f(); }
-  return vec4f(x[(base + row * params.k + k) / 4u]);
+  if (k >= params.k) { return T4(); }
+  return T4(x[(base + row * params.k + k) / 4u]);
 #else
-  var v = vec4f();
+  var v = T4();
   for (var j = 0u; j < 4u; j++) {
-    if (k + j < params.k) { v[j] = f32(x[base + row * params.k + k + j]); }
+    if (k + j < params.k) { v[j] = T(x[base + row * params.k + k + j]); }
   }
   return v;
 #endif
@@ -56,17 +74,17 @@ fn normWeight(k: u32) -> vec4f {
 #endif
 
 // Rows 4 g … of x, k0 + 4 q ….
-fn fetchX(base: u32, row0: u32, k0: u32, task: u32) -> mat4x4f {
-  let k = k0 + task % 4u * 4u;
-  let row = row0 + task / 4u * 4u;
+fn fetchX(base: u32, row0: u32, k0: u32, task: u32) -> Rows {
+  let k = k0 + task % kQuads * 4u;
+  let row = row0 + task / kQuads * 4u;
   let last = params.m - 1u;
-  return mat4x4f(loadX(base, min(row, last), k), loadX(base, min(row + 1u, last), k),
-                 loadX(base, min(row + 2u, last), k), loadX(base, min(row + 3u, last), k));
+  return Rows(loadX(base, min(row, last), k), loadX(base, min(row + 1u, last), k),
+              loadX(base, min(row + 2u, last), k), loadX(base, min(row + 3u, last), k));
 }
 // Stages what fetchX gave; returns the squares of the four rows.
-fn storeX(fetched: mat4x4f, k0: u32, task: u32) -> vec4f {
-  let q = task % 4u;
-  let g = task / 4u;
+fn storeX(fetched: Rows, k0: u32, task: u32) -> vec4f {
+  let q = task % kQuads;
+  let g = task / kQuads;
   let k = k0 + 4u * q;
   var v = fetched;
   var squares = vec4f();
@@ -96,7 +114,7 @@ fn rowOfGroup(column0: u32, g: u32) -> u32 {
 }
 
 #if WEIGHTS == int4
-const kTasksW = kGroupsN * 2u;
+const kTasksW = kGroupsN * kOctets;
 struct Fetched {
   w: vec4u,
 #if AFFINE
@@ -106,67 +124,67 @@ struct Fetched {
 #endif
 }
 fn fetchW(base: u32, column0: u32, k0: u32, task: u32) -> Fetched {
-  let block = min(rowOfGroup(column0, task / 2u) / 4u, params.last);
-  let u = min(k0 / 8u + task % 2u, params.units - 1u);
+  let block = min(rowOfGroup(column0, task / kOctets) / 4u, params.last);
+  let u = min(k0 / 8u + task % kOctets, params.units - 1u);
   return Fetched(words[block * params.units + u], constants[block * (params.k / ${GROUP}u) + u / (${GROUP}u / 8u)]);
 }
 fn storeW(f: Fetched, task: u32) {
-  let c = task % 2u;
-  let g = task / 2u;
+  let c = task % kOctets;
+  let g = task / kOctets;
   let w = f.w;
 #if AFFINE
-  let scale = halves4(f.s.xy);
-  let zero = halves4(f.s.zw);
+  let scale = T4(halves4(f.s.xy));
+  let zero = T4(halves4(f.s.zw));
 #else
-  let scale = halves4(f.s);
-  let zero = -8.0 * scale;
+  let scale = T4(halves4(f.s));
+  let zero = T(-8.0) * scale;
 #endif
   for (var j = 0u; j < 4u; j++) {
-    let lo = vec4f((w >> vec4u(8u * j)) & vec4u(15u));
-    let hi = vec4f((w >> vec4u(8u * j + 4u)) & vec4u(15u));
+    let lo = T4((w >> vec4u(8u * j)) & vec4u(15u));
+    let hi = T4((w >> vec4u(8u * j + 4u)) & vec4u(15u));
     tile_w[slotW(8u * c + j, g)] = lo * scale + zero;
     tile_w[slotW(8u * c + 4u + j, g)] = hi * scale + zero;
   }
 }
 #endif
 #if WEIGHTS == int8
-const kTasksW = kGroupsN * 4u;
+const kTasksW = kGroupsN * kQuads;
 alias Fetched = vec4u;
 fn fetchW(base: u32, column0: u32, k0: u32, task: u32) -> Fetched {
-  let block = min(rowOfGroup(column0, task / 4u) / 4u, params.last);
-  return words[block * params.units + min(k0 / 4u + task % 4u, params.units - 1u)];
+  let block = min(rowOfGroup(column0, task / kQuads) / 4u, params.last);
+  return words[block * params.units + min(k0 / 4u + task % kQuads, params.units - 1u)];
 }
 fn storeW(w: Fetched, task: u32) {
-  let c = task % 4u;
-  let g = task / 4u;
+  let c = task % kQuads;
+  let g = task / kQuads;
   for (var j = 0u; j < 4u; j++) {  // scales: in the epilogue
-    tile_w[slotW(4u * c + j, g)] = vec4f(bitcast<vec4i>(w << vec4u(24u - 8u * j)) >> vec4u(24u));
+    tile_w[slotW(4u * c + j, g)] = T4(bitcast<vec4i>(w << vec4u(24u - 8u * j)) >> vec4u(24u)) * kInt8;
   }
 }
 #endif
 #if WEIGHTS == plain
-const kTasksW = kGroupsN * 4u;
-fn loadW(row: u32, k: u32) -> vec4f {
+const kTasksW = kGroupsN * kQuads;
+fn loadW(row: u32, k: u32) -> T4 {
 #if VEC4
-  if (k >= params.k) { return vec4f(); }
-  return vec4f(words[(min(row, params.last) * params.k + k) / 4u]);
+  if (k >= params.k) { return T4(); }
+  return T4(words[(min(row, params.last) * params.k + k) / 4u]);
 #else
-  var v = vec4f();
+  var v = T4();
   for (var j = 0u; j < 4u; j++) {
-    if (k + j < params.k) { v[j] = f32(words[min(row, params.last) * params.k + k + j]); }
+    if (k + j < params.k) { v[j] = T(words[min(row, params.last) * params.k + k + j]); }
   }
   return v;
 #endif
 }
-alias Fetched = mat4x4f;
+alias Fetched = Rows;
 fn fetchW(base: u32, column0: u32, k0: u32, task: u32) -> Fetched {
-  let row = rowOfGroup(column0, task / 4u);
-  let k = k0 + task % 4u * 4u;
-  return mat4x4f(loadW(row, k), loadW(row + 1u, k), loadW(row + 2u, k), loadW(row + 3u, k));
+  let row = rowOfGroup(column0, task / kQuads);
+  let k = k0 + task % kQuads * 4u;
+  return Rows(loadW(row, k), loadW(row + 1u, k), loadW(row + 2u, k), loadW(row + 3u, k));
 }
 fn storeW(f: Fetched, task: u32) {
-  let q = task % 4u;
-  let g = task / 4u;
+  let q = task % kQuads;
+  let g = task / kQuads;
   let t = transpose(f);
   tile_w[slotW(4u * q, g)] = t[0];
   tile_w[slotW(4u * q + 1u, g)] = t[1];
@@ -175,18 +193,18 @@ fn storeW(f: Fetched, task: u32) {
 }
 #endif
 #if WEIGHTS == transposed
-const kTasksW = kGroupsN * 16u;
-alias Fetched = vec4f;
+const kTasksW = kGroupsN * kStep;
+alias Fetched = T4;
 fn fetchW(base: u32, column0: u32, k0: u32, task: u32) -> Fetched {
   let k = task / kGroupsN;
   let column = column0 + task % kGroupsN * 4u;
-  var v = vec4f();
+  var v = T4();
   if (k0 + k < params.k) {
 #if VEC_N
-    if (column < params.n) { v = vec4f(words[(base + (k0 + k) * params.n + column) / 4u]); }
+    if (column < params.n) { v = T4(words[(base + (k0 + k) * params.n + column) / 4u]); }
 #else
     for (var j = 0u; j < 4u; j++) {
-      if (column + j < params.n) { v[j] = f32(words[base + (k0 + k) * params.n + column + j]); }
+      if (column + j < params.n) { v[j] = T(words[base + (k0 + k) * params.n + column + j]); }
     }
 #endif
   }
@@ -230,7 +248,7 @@ fn activation4(v: vec4f) -> vec4f { return vec4f(activation(v.x), activation(v.y
 
 #if WEIGHTS == int8
 fn loadScale(column: u32) -> vec4f {  // of this part
-  return constants[min(column / 4u, params.last)];
+  return constants[min(column / 4u, params.last)] / f32(kInt8);
 }
 #endif
 // Applies everything after the product to four columns of one row (column counts in this part) and stores them.
@@ -298,62 +316,73 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   let base_w = 0u;
   let base_y = 0u;
 #endif
-  var l0 = vec4f(); var r0 = vec4f(); var l1 = vec4f(); var r1 = vec4f();
-  var l2 = vec4f(); var r2 = vec4f(); var l3 = vec4f(); var r3 = vec4f();
-#if PER_M == 8
-  var l4 = vec4f(); var r4 = vec4f(); var l5 = vec4f(); var r5 = vec4f();
-  var l6 = vec4f(); var r6 = vec4f(); var l7 = vec4f(); var r7 = vec4f();
+#for i 0 PER_M
+  var l${i} = T4(); var r${i} = T4();
+#if HALF
+  var sum_l${i} = vec4f(); var sum_r${i} = vec4f();
 #endif
+#endfor
   var squares = vec4f();
 #if AHEAD
   // The loads of the next step are under way during the products of this one.
-  const kLoadsW = (kTasksW + kThreads - 1u) / kThreads;
   let task_w = kThreads - 1u - li;
-  var next_x: mat4x4f;
-  var next_w: array<Fetched, kLoadsW>;
-  if (li < kTileM) { next_x = fetchX(base_x, row0, 0u, li); }
+  var next_x: array<Rows, ${LOADS_X}>;
+  var next_w: array<Fetched, ${LOADS_W}>;
+#for t 0 LOADS_X
+  if (li + ${t}u * kThreads < kTasksX) { next_x[${t}] = fetchX(base_x, row0, 0u, li + ${t}u * kThreads); }
+#endfor
 #for t 0 LOADS_W
   if (task_w + ${t}u * kThreads < kTasksW) { next_w[${t}] = fetchW(base_w, column0, 0u, task_w + ${t}u * kThreads); }
 #endfor
 #endif
-  for (var k0 = 0u; k0 < params.k; k0 += 16u) {
+  for (var k0 = 0u; k0 < params.k; k0 += kStep) {
     workgroupBarrier();
 #if AHEAD
-    if (li < kTileM) { squares += storeX(next_x, k0, li); }
+#for t 0 LOADS_X
+    if (li + ${t}u * kThreads < kTasksX) { squares += storeX(next_x[${t}], k0, li + ${t}u * kThreads); }
+#endfor
 #for t 0 LOADS_W
     if (task_w + ${t}u * kThreads < kTasksW) { storeW(next_w[${t}], task_w + ${t}u * kThreads); }
 #endfor
     workgroupBarrier();
-    if (k0 + 16u < params.k) {
-      if (li < kTileM) { next_x = fetchX(base_x, row0, k0 + 16u, li); }
+    if (k0 + kStep < params.k) {
+#for t 0 LOADS_X
+      if (li + ${t}u * kThreads < kTasksX) { next_x[${t}] = fetchX(base_x, row0, k0 + kStep, li + ${t}u * kThreads); }
+#endfor
 #for t 0 LOADS_W
-      if (task_w + ${t}u * kThreads < kTasksW) { next_w[${t}] = fetchW(base_w, column0, k0 + 16u, task_w + ${t}u * kThreads); }
+      if (task_w + ${t}u * kThreads < kTasksW) { next_w[${t}] = fetchW(base_w, column0, k0 + kStep, task_w + ${t}u * kThreads); }
 #endfor
     }
-#for K 0 16
+#for K 0 STEP
     {
       let k = ${K}u;
       let a = tile_x[slotX(k, tm)];
       let wl = tile_w[slotW(k, tn)];
       let wr = tile_w[slotW(k, kTileN / 8u + tn)];
-      l0 = fma(vec4f(a.x), wl, l0); r0 = fma(vec4f(a.x), wr, r0);
-      l1 = fma(vec4f(a.y), wl, l1); r1 = fma(vec4f(a.y), wr, r1);
-      l2 = fma(vec4f(a.z), wl, l2); r2 = fma(vec4f(a.z), wr, r2);
-      l3 = fma(vec4f(a.w), wl, l3); r3 = fma(vec4f(a.w), wr, r3);
+      l0 = fma(T4(a.x), wl, l0); r0 = fma(T4(a.x), wr, r0);
+      l1 = fma(T4(a.y), wl, l1); r1 = fma(T4(a.y), wr, r1);
+      l2 = fma(T4(a.z), wl, l2); r2 = fma(T4(a.z), wr, r2);
+      l3 = fma(T4(a.w), wl, l3); r3 = fma(T4(a.w), wr, r3);
 #if PER_M == 8
       let b = tile_x[slotX(k, kTileM / 8u + tm)];
-      l4 = fma(vec4f(b.x), wl, l4); r4 = fma(vec4f(b.x), wr, r4);
-      l5 = fma(vec4f(b.y), wl, l5); r5 = fma(vec4f(b.y), wr, r5);
-      l6 = fma(vec4f(b.z), wl, l6); r6 = fma(vec4f(b.z), wr, r6);
-      l7 = fma(vec4f(b.w), wl, l7); r7 = fma(vec4f(b.w), wr, r7);
+      l4 = fma(T4(b.x), wl, l4); r4 = fma(T4(b.x), wr, r4);
+      l5 = fma(T4(b.y), wl, l5); r5 = fma(T4(b.y), wr, r5);
+      l6 = fma(T4(b.z), wl, l6); r6 = fma(T4(b.z), wr, r6);
+      l7 = fma(T4(b.w), wl, l7); r7 = fma(T4(b.w), wr, r7);
 #endif
     }
 #endfor
+#if HALF
+#for i 0 PER_M
+    sum_l${i} += vec4f(l${i}); sum_r${i} += vec4f(r${i});
+    l${i} = T4(); r${i} = T4();
+#endfor
+#endif
 #else
-    if (li < kTileM) { squares += storeX(fetchX(base_x, row0, k0, li), k0, li); }
+    for (var t = li; t < kTasksX; t += kThreads) { squares += storeX(fetchX(base_x, row0, k0, t), k0, t); }
     for (var t = kThreads - 1u - li; t < kTasksW; t += kThreads) { storeW(fetchW(base_w, column0, k0, t), t); }
     workgroupBarrier();
-    for (var k = 0u; k < 16u; k++) {
+    for (var k = 0u; k < kStep; k++) {
       let a = tile_x[slotX(k, tm)];
       let wl = tile_w[slotW(k, tn)];
       let wr = tile_w[slotW(k, kTileN / 8u + tn)];
@@ -371,6 +400,12 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
     }
 #endif
   }
+#if !HALF
+#for i 0 PER_M
+  let sum_l${i} = l${i};
+  let sum_r${i} = r${i};
+#endfor
+#endif
   var scale_a = vec4f(1.0);
   var scale_b = vec4f(1.0);
 #if NORM
@@ -388,37 +423,37 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
   let column = column0 + 4u * tn;
   let row = row0 + 4u * tm;
 #if GLU
-  finish(base_y, row, column, l0, r0, scale_a.x);
-  finish(base_y, row + 1u, column, l1, r1, scale_a.y);
-  finish(base_y, row + 2u, column, l2, r2, scale_a.z);
-  finish(base_y, row + 3u, column, l3, r3, scale_a.w);
+  finish(base_y, row, column, sum_l0, sum_r0, scale_a.x);
+  finish(base_y, row + 1u, column, sum_l1, sum_r1, scale_a.y);
+  finish(base_y, row + 2u, column, sum_l2, sum_r2, scale_a.z);
+  finish(base_y, row + 3u, column, sum_l3, sum_r3, scale_a.w);
 #else
   let right = column + kTileN / 2u;
-  finish(base_y, row, column, l0, vec4f(), scale_a.x);
-  finish(base_y, row + 1u, column, l1, vec4f(), scale_a.y);
-  finish(base_y, row + 2u, column, l2, vec4f(), scale_a.z);
-  finish(base_y, row + 3u, column, l3, vec4f(), scale_a.w);
-  finish(base_y, row, right, r0, vec4f(), scale_a.x);
-  finish(base_y, row + 1u, right, r1, vec4f(), scale_a.y);
-  finish(base_y, row + 2u, right, r2, vec4f(), scale_a.z);
-  finish(base_y, row + 3u, right, r3, vec4f(), scale_a.w);
+  finish(base_y, row, column, sum_l0, vec4f(), scale_a.x);
+  finish(base_y, row + 1u, column, sum_l1, vec4f(), scale_a.y);
+  finish(base_y, row + 2u, column, sum_l2, vec4f(), scale_a.z);
+  finish(base_y, row + 3u, column, sum_l3, vec4f(), scale_a.w);
+  finish(base_y, row, right, sum_r0, vec4f(), scale_a.x);
+  finish(base_y, row + 1u, right, sum_r1, vec4f(), scale_a.y);
+  finish(base_y, row + 2u, right, sum_r2, vec4f(), scale_a.z);
+  finish(base_y, row + 3u, right, sum_r3, vec4f(), scale_a.w);
 #endif
 #if PER_M == 8
   let row_b = row0 + kTileM / 2u + 4u * tm;
 #if GLU
-  finish(base_y, row_b, column, l4, r4, scale_b.x);
-  finish(base_y, row_b + 1u, column, l5, r5, scale_b.y);
-  finish(base_y, row_b + 2u, column, l6, r6, scale_b.z);
-  finish(base_y, row_b + 3u, column, l7, r7, scale_b.w);
+  finish(base_y, row_b, column, sum_l4, sum_r4, scale_b.x);
+  finish(base_y, row_b + 1u, column, sum_l5, sum_r5, scale_b.y);
+  finish(base_y, row_b + 2u, column, sum_l6, sum_r6, scale_b.z);
+  finish(base_y, row_b + 3u, column, sum_l7, sum_r7, scale_b.w);
 #else
-  finish(base_y, row_b, column, l4, vec4f(), scale_b.x);
-  finish(base_y, row_b + 1u, column, l5, vec4f(), scale_b.y);
-  finish(base_y, row_b + 2u, column, l6, vec4f(), scale_b.z);
-  finish(base_y, row_b + 3u, column, l7, vec4f(), scale_b.w);
-  finish(base_y, row_b, right, r4, vec4f(), scale_b.x);
-  finish(base_y, row_b + 1u, right, r5, vec4f(), scale_b.y);
-  finish(base_y, row_b + 2u, right, r6, vec4f(), scale_b.z);
-  finish(base_y, row_b + 3u, right, r7, vec4f(), scale_b.w);
+  finish(base_y, row_b, column, sum_l4, vec4f(), scale_b.x);
+  finish(base_y, row_b + 1u, column, sum_l5, vec4f(), scale_b.y);
+  finish(base_y, row_b + 2u, column, sum_l6, vec4f(), scale_b.z);
+  finish(base_y, row_b + 3u, column, sum_l7, vec4f(), scale_b.w);
+  finish(base_y, row_b, right, sum_r4, vec4f(), scale_b.x);
+  finish(base_y, row_b + 1u, right, sum_r5, vec4f(), scale_b.y);
+  finish(base_y, row_b + 2u, right, sum_r6, vec4f(), scale_b.z);
+  finish(base_y, row_b + 3u, right, sum_r7, vec4f(), scale_b.w);
 #endif
 #endif
 }

@@ -10,22 +10,27 @@ namespace {
 using namespace matmul;
 using normalization::describeRmsNorm;
 
-void describeTile(DispatchBuilder& b, const GpuPlanContext& c, Weights weights, const GemmSize& size) {
+void describeTile(DispatchBuilder& b, const GpuPlanContext& c, Weights weights, const GemmSize& size, bool half) {
   b.define("TILE_M", size.tile_m);
   b.define("TILE_N", size.tile_n);
   b.define("PER_M", size.per_m);
+  b.define("STEP", size.step);
   b.flag("AHEAD", !c.narrow());
-  b.define("LOADS_W", (gemmTasksOfW(weights, size) + size.invocations() - 1) / size.invocations());
+  b.flag("HALF", half);
+  const auto loads = [&](int tasks) { return (tasks + size.invocations() - 1) / size.invocations(); };
+  b.define("LOADS_X", loads(gemmTasksOfX(size)));
+  b.define("LOADS_W", loads(gemmTasksOfW(weights, size)));
 }
 
-Status describeGemm(GpuPlanContext& c, const Linear& l, const WeightRows& part, const GemmRange& range) {
+/// half: l.x is normalised already.
+Status describeGemm(GpuPlanContext& c, const Linear& l, const WeightRows& part, const GemmRange& range, bool half) {
   const Kernel* kernel = choose(l.weights, Shape::gemm, Tier::baseline);
   const GemmSize& size = range.size;
   DispatchBuilder b(c, "matmul/gemm.wgsl", {});
   describeCommon(b, c, l, *kernel, part);
   b.param("m", l.m);
-  b.rename(kernelName(b, l, *kernel) + format("_%dx%d", size.tile_m, size.tile_n));
-  describeTile(b, c, l.weights, size);
+  b.rename(kernelName(b, l, *kernel) + format("_%dx%d", size.tile_m, size.tile_n) + (half ? "_half" : ""));
+  describeTile(b, c, l.weights, size, half);
   b.flag("VEC_N", l.n % 4 == 0);
   b.grid(c.exprs.ceildiv(c.exprs.constant(part.count), size.columns(l.glu)), c.exprs.ceildiv(l.m, size.tile_m));
   b.when(l.m, range.min, range.max);
@@ -93,20 +98,22 @@ Status describeMatrixGemm(GpuPlanContext& c, const Linear& l, const WeightRows& 
   return b.finish();
 }
 
-/// One dispatch that normalises x, if need be, and one a part.
-Status planMatrixGemm(GpuPlanContext& c, Linear l, const std::vector<WeightRows>& parts,
-                      const std::vector<MatrixRange>& ranges) {
-  if (l.norm) {
-    const ValueId normalised = c.newScratch(DType::f32, {l.m, c.exprs.constant(l.k)});
-    const DispatchCondition when{l.m, ranges.front().min, ranges.back().max};
-    ETWGPU_TRY(describeRmsNorm(c, l.x, l.norm_weight, normalised, l.m, c.exprs.constant(l.k), l.eps, when));
-    l.x = normalised;
-    l.norm = false;
-    l.norm_weight = kNoValue;
-  }
-  for (const WeightRows& part : parts)
-    for (const MatrixRange& range : ranges) ETWGPU_TRY(describeMatrixGemm(c, l, part, range));
+/// Where x is to be normalised, a dispatch of its own does it for calls with min_rows to max_rows rows: factors in f16
+/// must not overflow.
+Status normaliseFirst(GpuPlanContext& c, Linear& l, int64_t min_rows, int64_t max_rows) {
+  if (!l.norm) return {};
+  const ValueId normalised = c.newScratch(DType::f32, {l.m, c.exprs.constant(l.k)});
+  const DispatchCondition when{l.m, min_rows, max_rows};
+  ETWGPU_TRY(describeRmsNorm(c, l.x, l.norm_weight, normalised, l.m, c.exprs.constant(l.k), l.eps, when));
+  l.x = normalised;
+  l.norm = false;
+  l.norm_weight = kNoValue;
   return {};
+}
+
+/// Whether the tiles compute in f16.
+bool suitsHalf(const GpuPlanContext& c, const Linear& l) {
+  return c.useF16() && !c.narrow() && gpuStorageType(c.graph, l.x, c.options.precision) == "f16";
 }
 
 // ---- products of two tensors ---------------------------------------------------------------------------------------
@@ -137,7 +144,7 @@ Status describeProduct(GpuPlanContext& c, const Product& p, const GemmRange& ran
   b.define("ACTIVATION", "none");
   b.define("STORE", std::string(b.storage(p.y)));
   b.define("GROUP", 0);
-  describeTile(b, c, Weights::transposed, size);
+  describeTile(b, c, Weights::transposed, size, false);
   b.param("m", p.m);
   b.param("n", p.n);
   b.param("n0", x.constant(0));
@@ -224,16 +231,19 @@ Status planAddmm(GpuPlanContext& c) {  // self, mat1, mat2, beta, alpha
 
 namespace matmul {
 
-Status planGemm(GpuPlanContext& c, const Linear& l, const std::vector<WeightRows>& parts, int64_t min_rows) {
+Status planGemm(GpuPlanContext& c, Linear l, const std::vector<WeightRows>& parts, int64_t min_rows) {
   const Bounds m = c.exprs.bounds(l.m);
-  const Problem problem{l.rows_w, l.k, l.weights, l.glu, c.narrow(), c.processors()};
-  if (suitsMatrices(c, l, parts)) {
-    const auto ranges = matrixRanges(problem, c.caps, std::max(m.min, min_rows), m.max);
-    if (!ranges.empty()) return planMatrixGemm(c, l, parts, ranges);
-  }
-  const auto ranges = gemmRanges(problem, std::max(m.min, min_rows), m.max);
+  const int64_t least = std::max(m.min, min_rows);
+  const Problem problem{l.rows_w, l.k, l.weights, l.glu, c.narrow(), c.processors(), suitsHalf(c, l)};
+  std::vector<MatrixRange> matrices;
+  if (suitsMatrices(c, l, parts)) matrices = matrixRanges(problem, c.caps, least, m.max);
+  if (!matrices.empty() || problem.half) ETWGPU_TRY(normaliseFirst(c, l, least, m.max));
   for (const WeightRows& part : parts)
-    for (const GemmRange& range : ranges) ETWGPU_TRY(describeGemm(c, l, part, range));
+    for (const MatrixRange& range : matrices) ETWGPU_TRY(describeMatrixGemm(c, l, part, range));
+  if (!matrices.empty()) return {};
+  for (const WeightRows& part : parts)
+    for (const GemmRange& range : gemmRanges(problem, least, m.max))
+      ETWGPU_TRY(describeGemm(c, l, part, range, problem.half));
   return {};
 }
 

@@ -58,7 +58,7 @@ bool canFuse(const GpuPlanContext& c, const Linear& l);
 /// vec4: of plain weights.
 void bindWeights(DispatchBuilder& b, const Linear& l, const WeightRows& part, bool vec4, Shape shape);
 /// Describes the GEMM dispatches of all parts for calls with at least min_rows rows of x.
-Status planGemm(GpuPlanContext& c, const Linear& l, const std::vector<WeightRows>& parts, int64_t min_rows);
+Status planGemm(GpuPlanContext& c, Linear l, const std::vector<WeightRows>& parts, int64_t min_rows);
 /// aten.mm, bmm, matmul, addmm.
 void registerMatrixProductsGpu(GpuRegistry& r);
 

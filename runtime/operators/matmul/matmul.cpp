@@ -113,9 +113,10 @@ std::vector<GemmRange> gemmRanges(const Problem& p, int64_t min_rows, int64_t ma
   const int64_t middle = p.narrow ? INT64_MAX : kLargeTileMinRows;
   const int64_t large = p.narrow ? INT64_MAX : std::max(middle, (ceilTo(workgroups, columns) - 1) * kLarge.tile_m + 1);
   std::vector<GemmRange> ranges;
-  const auto add = [&](int64_t first, int64_t last, const GemmSize& size) {
+  const auto add = [&](int64_t first, int64_t last, GemmSize size) {
     first = std::max(first, min_rows);
     last = std::min(last, max_rows);
+    if (p.half) size.step = 32;  // the same bytes
     if (first <= last) ranges.push_back({first, last, size});
   };
   add(min_rows, middle - 1, kSmall);
@@ -124,8 +125,10 @@ std::vector<GemmRange> gemmRanges(const Problem& p, int64_t min_rows, int64_t ma
   return ranges;
 }
 
+int gemmTasksOfX(const GemmSize& size) { return size.tile_m / 4 * (size.step / 4); }
+
 int gemmTasksOfW(Weights weights, const GemmSize& size) {
-  return size.tile_n / 4 * (weights == Weights::int4 ? 2 : weights == Weights::transposed ? 16 : 4);
+  return size.tile_n / 4 * (size.step / (weights == Weights::int4 ? 8 : weights == Weights::transposed ? 1 : 4));
 }
 
 int MatrixTile::words(int matrix_size) const {

@@ -38,6 +38,7 @@ struct Problem {
   /// compile slowly. Few lanes a sum, one size of tile.
   bool narrow = false;
   int64_t processors = GpuPlanContext::kProcessors;
+  bool half = false;  // f16 arithmetic
 };
 /// Up to this many rows of x the GEMV kernel runs, once a row.
 constexpr int64_t kGemvMaxRows = 4;
@@ -91,9 +92,11 @@ GemvShape gemvShape(const GemvProblem& problem);
 /// Bytes of workgroup memory of gemv_wide.wgsl.
 int64_t gemvWorkgroupBytes(const GemvProblem& problem, const GemvShape& shape);
 
-/// A workgroup computes tile_m x tile_n of the product, each invocation per_m rows x 8 columns.
+/// A workgroup computes tile_m x tile_n of the product in steps of `step` columns of x, each invocation per_m rows x 8
+/// columns.
 struct GemmSize {
   int tile_m, tile_n, per_m;
+  int step = 16;
   int invocations() const { return tile_m / per_m * (tile_n / 8); }
   int columns(bool glu) const { return glu ? tile_n / 2 : tile_n; }
 };
@@ -105,7 +108,8 @@ struct GemmRange {
 /// Tiles for min_rows … max_rows rows of x and n rows of W (at least), in order and without gaps: the large one as soon
 /// as it gives every processor two workgroups.
 std::vector<GemmRange> gemmRanges(const Problem& problem, int64_t min_rows, int64_t max_rows);
-/// Tasks of staging W in a step, each four rows wide.
+/// Tasks of staging x and W in a step, each four rows wide.
+int gemmTasksOfX(const GemmSize& size);
 int gemmTasksOfW(Weights weights, const GemmSize& size);
 
 /// The tile of a GEMM by subgroup matrices: a workgroup computes tile_m x tile_n in steps of tile_k, a subgroup of 32
