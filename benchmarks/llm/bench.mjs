@@ -30,9 +30,12 @@ const data = options.data ?? path.join(cache, options.quick ? 'bench/llm-quick' 
 
 const ALL = 'contexts=128,512,2048,8192';
 const NARROW = 'contexts=128,2048';
+// every multiple of a split of the attention until all of its 16 parts are in use, and some after
+const BORDERS = `borders=${Array.from({ length: 16 }, (_, i) => 32 * (i + 1))},1024,2048,4096,8192`;
 const PAGES = {
-  f16: `model=/m/llama-1b-q4/&${ALL}&cliff=2047,2049&only=f16&profile=2048,128`,
-  f32: `model=/m/llama-1b-q4/&${ALL}&cliff=2047,2049&only=f32&profile=2048,128`,
+  f16: `model=/m/llama-1b-q4/&${ALL}&only=f16&profile=2048,128`,
+  f32: `model=/m/llama-1b-q4/&${ALL}&only=f32&profile=2048,128`,
+  borders: `model=/m/llama-1b-q4/&contexts=&${BORDERS}&only=f16,f32`,
   'no-matrix': `model=/m/llama-1b-q4/&${NARROW}&only=f16-no-matrix,f32-no-matrix`,
   baseline: `model=/m/llama-1b-q4/&${NARROW}&only=baseline`,
   head8: `model=/m/llama-1b-q4-head8/&${NARROW}&only=f16,f32`,
@@ -49,7 +52,7 @@ const PAGES = {
 };
 const SMALL = 'contexts=16&tokens=4&warmups=1&rounds=1&heat=0&threads=1';
 const QUICK = {
-  ours: `model=/m/small/&${SMALL}&only=f32,wasm&cliff=15&profile=16`,
+  ours: `model=/m/small/&${SMALL}&only=f32,wasm&borders=32&profile=16`,
   onnxruntime: `model=/m/onnx-f32/&${SMALL}&only=onnxruntime-f32`,
   transformers: `model=/m/onnx-f32/&${SMALL}&only=transformers-f32`,
   wllama: `model=/m/gguf/&${SMALL}&only=wllama-wasm`,
@@ -109,12 +112,13 @@ async function main() {
   const write = (name, content) => writeFileSync(path.join(options.out, name), content);
   const reports = [];
   let failed = false;
-  for (const [name, query] of [...Object.entries(options.quick ? QUICK : PAGES), ['native']]) {
+  const page = (query) => () => measure(`${server.url}llm/llm.html?${query}`);
+  const pages = Object.entries(options.quick ? QUICK : PAGES).map(([name, query]) => [name, page(query)]);
+  for (const [name, run] of [...pages, ['native', measureNatively]]) {
     if (!new RegExp(options.only).test(name)) continue;
     console.log(name);
     try {
-      const url = `${server.url}llm/llm.html?${query}`;
-      const { files = {}, ...report } = query === undefined ? measureNatively() : await measure(url);
+      const { files = {}, ...report } = await run();
       reports.push(report);
       failed ||= report.failures.length > 0;
       write(`${name}.json`, JSON.stringify(report));

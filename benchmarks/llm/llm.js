@@ -1,7 +1,7 @@
 // One page load measures configurations of one model: llm.html?model=/models/NAME/&only=f16,f32. See README.md.
 import { configurations } from './configurations.js';
 import { byKernel, table, traceEvents } from './profile.js';
-import { measureAbort, measureDecode, measurePrefill } from './protocol.js';
+import { measureAbort, measureBorder, measureDecode, measurePrefill } from './protocol.js';
 
 const query = new URLSearchParams(location.search);
 const list = (name, fallback) => (query.get(name) ?? fallback).split(',').filter(Boolean);
@@ -18,7 +18,7 @@ const options = {
   threads: query.has('threads') ? number('threads') : navigator.hardwareConcurrency,
 };
 const contexts = list('contexts', '128,512,2048,8192').map(Number);
-const decodeOnly = list('cliff', '').map(Number);
+const borders = list('borders', '').map(Number);
 const aborted = list('abort', '').map(Number);
 // What the machine could do: `bandwidth` in GB/s and `tflops`; the floors of a profile are computed of them.
 const peak = query.has('bandwidth') && {
@@ -55,16 +55,16 @@ async function measureConfiguration(configuration, report) {
   log(`${configuration.name}: loaded in ${result.loadMs.toFixed(0)} ms, ${JSON.stringify(session.describe())}`);
   const add = (row) => {
     report.rows.push({ configuration: configuration.name, ...row });
-    const { kind, context, rate, low, high, encodeUs } = row;
-    log(
-      `ROW ${JSON.stringify({ configuration: configuration.name, kind, context, rate: +rate.toFixed(1), low: +low.toFixed(1), high: +high.toFixed(1), n: row.rates.length, encodeUs })}`,
-    );
+    const { kind, context, rates, encodeUs } = row;
+    const [rate, low, high] = [row.rate, row.low, row.high].map((value) => Number(value.toPrecision(4)));
+    const shown = { configuration: configuration.name, kind, context, rate, low, high, n: rates.length, encodeUs };
+    log(`ROW ${JSON.stringify(shown)}`);
   };
   for (const context of contexts) {
     add(await measurePrefill(session, context, protocol));
     add(await measureDecode(session, context, protocol));
   }
-  for (const context of decodeOnly) add(await measureDecode(session, context, protocol));
+  for (const border of borders) add(await measureBorder(session, border, protocol));
   for (const context of aborted) {
     const row = await measureAbort(session, context, protocol);
     result.aborts = [...(result.aborts ?? []), row];

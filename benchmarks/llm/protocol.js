@@ -10,6 +10,9 @@
 /** Tokens that are decoded before the clock starts: by then as many steps are in flight as ever will be. */
 const LEAD = 8;
 
+/** Tokens on each side of a border: with the LEAD before them no more than a split of the attention, 32. */
+const BORDER_TOKENS = 24;
+
 export const median = (values) => {
   const sorted = [...values].sort((a, b) => a - b);
   const middle = sorted.length >> 1;
@@ -65,33 +68,63 @@ export async function measurePrefill(session, context, options) {
   };
 }
 
+/**
+ * Decodes `tokens` tokens after the prompt and LEAD more, and returns their rate in tokens a second, all the ids, the longest
+ * gap in milliseconds and, where the session says so, the µs of encoding a token.
+ */
+async function decodeOnce(session, prompt, tokens) {
+  const times = [];
+  const ids = [];
+  session.encoded?.();
+  await session.generate(prompt, tokens + LEAD, (token) => {
+    times.push(performance.now());
+    ids.push(token);
+  });
+  const from = Math.min(LEAD, times.length - 2);
+  const encoded = session.encoded?.();
+  return {
+    rate: (1000 * (times.length - 1 - from)) / (times.at(-1) - times[from]),
+    ids,
+    slowestGapMs: Math.max(...times.slice(from + 1).map((time, i) => time - times[from + i])),
+    ...(encoded && { encodeUs: (1000 * encoded.ms) / encoded.submits }),
+  };
+}
+
 /** Tokens a second of decoding after a prompt of `context` tokens, which stays in the cache between the rounds. */
 export async function measureDecode(session, context, options) {
   const prompt = promptOf(context, options.vocabulary);
-  let ids;
-  let gaps;
-  const encodings = [];
-  const rates = await repeat(async () => {
-    const times = [];
-    ids = [];
-    session.encoded?.();
-    await session.generate(prompt, options.tokens + LEAD, (token) => {
-      times.push(performance.now());
-      ids.push(token);
-    });
-    const from = Math.min(LEAD, times.length - 2);
-    gaps = times.slice(from + 1).map((time, i) => time - times[from + i]);
-    const encoded = session.encoded?.();
-    if (encoded) encodings.push((1000 * encoded.ms) / encoded.submits);
-    return (1000 * (times.length - 1 - from)) / (times.at(-1) - times[from]);
-  }, options);
+  const rounds = await repeat(() => decodeOnce(session, prompt, options.tokens), options);
+  const { ids, slowestGapMs, encodeUs } = rounds.at(-1);
   return {
     kind: 'decode',
     context,
     ids,
-    slowestGapMs: Math.max(...gaps),
-    ...(encodings.length > 0 && { encodeUs: median(encodings) }),
-    ...summary(rates),
+    slowestGapMs,
+    ...(encodeUs !== undefined && { encodeUs: median(rounds.map((round) => round.encodeUs)) }),
+    ...summary(rounds.map(({ rate }) => rate)),
+  };
+}
+
+/**
+ * Whether decoding becomes slower where the cache grows past `border` positions: the rate of the BORDER_TOKENS tokens from
+ * there on over that of those up to there, measured in turns, so that a change of the GPU's clock meets both.
+ */
+export async function measureBorder(session, border, options) {
+  const sideOf = (first) => promptOf(Math.max(1, first - LEAD), options.vocabulary);
+  const [below, above] = [sideOf(border - BORDER_TOKENS), sideOf(border)];
+  const turns = await repeat(
+    async () => ({
+      below: (await decodeOnce(session, below, BORDER_TOKENS)).rate,
+      above: (await decodeOnce(session, above, BORDER_TOKENS)).rate,
+    }),
+    { ...options, rounds: 5 * options.rounds },
+  );
+  return {
+    kind: 'border',
+    context: border,
+    below: median(turns.map((turn) => turn.below)),
+    above: median(turns.map((turn) => turn.above)),
+    ...summary(turns.map((turn) => turn.above / turn.below)),
   };
 }
 

@@ -31,14 +31,14 @@ export function readReports(places) {
   return files.map((file) => JSON.parse(readFileSync(file))).filter((report) => report.suite === 'llm');
 }
 
-/** One series a model and configuration: {name, model, prefill: {context: row}, decode: {context: row}}. */
+/** One series a model and configuration: {name, model, prefill, decode and border: {context: row}}. */
 export function series(reports) {
   const all = new Map();
   for (const report of reports) {
     const model = report.options.model.replace(/\/$/, '').split('/').pop();
     for (const row of report.rows) {
       const key = `${model} ${row.configuration}`;
-      if (!all.has(key)) all.set(key, { name: row.configuration, model, prefill: {}, decode: {} });
+      if (!all.has(key)) all.set(key, { name: row.configuration, model, prefill: {}, decode: {}, border: {} });
       all.get(key)[row.kind][row.context] = row;
     }
   }
@@ -63,6 +63,21 @@ function rateTable(list, kind) {
   if (contexts.some((context) => LLAMA_CPP[kind][context]))
     lines.push(cells([LLAMA_CPP.name, ...contexts.map((c) => (LLAMA_CPP[kind][c] ? whole(LLAMA_CPP[kind][c]) : '–'))]));
   return lines;
+}
+
+/** Decoding from a border on over decoding up to it. */
+function borderTable(list) {
+  const borders = contextsOf(list, 'border');
+  if (!borders.length) return [];
+  const share = (row) => (row ? `${(100 * row.rate).toFixed(1)} %` : '–');
+  return [
+    '',
+    cells(['decode past a border, of that up to it', ...borders]),
+    cells(['---', ...borders.map(() => '---')]),
+    ...list
+      .filter(({ border }) => Object.keys(border).length)
+      .map(({ model, name, border }) => cells([`${model}: ${name}`, ...borders.map((at) => share(border[at]))])),
+  ];
 }
 
 /** Ours over another series, where both have a row. */
@@ -103,7 +118,7 @@ function agreement(list) {
 
 export function markdown(reports) {
   const list = series(reports);
-  const lines = [...rateTable(list, 'prefill'), '', ...rateTable(list, 'decode')];
+  const lines = [...rateTable(list, 'prefill'), '', ...rateTable(list, 'decode'), ...borderTable(list)];
   const ours = list.filter(({ name }) => !PEERS.test(name));
   for (const base of list.filter(({ name }) => name === 'wasm' || /^(onnxruntime|llama\.cpp)/.test(name)))
     lines.push(...ratioTable(ours, base));
