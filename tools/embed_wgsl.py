@@ -1,4 +1,4 @@
-"""Write wgsl_sources.h and .cpp: a table of the WGSL sources, without comments and indentation.
+"""Write wgsl_sources.h and .cpp: a table of the WGSL sources, without comments and most spaces.
 
 A source is named by its path relative to runtime/operators (or to runtime/, where it is elsewhere), with slashes.
 Lines starting with `#` are directives of our preprocessor and stay lines of their own.
@@ -69,10 +69,23 @@ def strip_block_comments(text: str) -> str:
     return "".join(out)
 
 
+# What needs no space beside it. Not - and /: two of them together are something else. Nor < and >, where a space can tell
+# a comparison from a list of types.
+TIGHT = re.compile(r" ?([=,;(){}\[\]+*:&|^?]) ?")
+
+
+def without_spaces(line: str) -> str:
+    """A `${NAME}` keeps the spaces around it, since what it stands for is a word as a rule; so do our directives."""
+    if line.startswith("#"):
+        return line
+    parts = re.split(r"( ?\$\{\w+\} ?)", line)
+    return "".join(part if i % 2 else TIGHT.sub(r"\1", part) for i, part in enumerate(parts))
+
+
 def minify(text: str) -> str:
     text = re.sub(r"//[^\n]*", "", strip_block_comments(text))
     lines = (re.sub(r"[ \t]+", " ", line).strip() for line in text.splitlines())
-    return "\n".join(line for line in lines if line) + "\n"
+    return "\n".join(without_spaces(line) for line in lines if line) + "\n"
 
 
 def source_name(path: Path, runtime: Path) -> str:

@@ -7,9 +7,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import embed_wgsl
 
 
+def test_spaces_that_count_stay():
+    text = "let a = b - -c;\nif (a < b && c > (d)) { return ${T} (x) + ${N} u; }\n#if A == B\n"
+    assert embed_wgsl.minify(text) == ("let a=b - -c;\nif(a < b&&c >(d)){return ${T} (x)+ ${N} u;}\n#if A == B\n")
+
+
 def test_comments_go_and_code_stays():
     text = "// head /* not a block\n  fn a() {} // tail\n/* c /* nested */ e\n */ const x = 1 / 2 * 3;\n"
-    assert embed_wgsl.minify(text) == "fn a() {}\nconst x = 1 / 2 * 3;\n"
+    assert embed_wgsl.minify(text) == "fn a(){}\nconst x=1 / 2*3;\n"
 
 
 def test_directives_stay_on_lines_of_their_own():

@@ -359,16 +359,14 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
       let a = tile_x[slotX(k, tm)];
       let wl = tile_w[slotW(k, tn)];
       let wr = tile_w[slotW(k, kTileN / 8u + tn)];
-      l0 = fma(T4(a.x), wl, l0); r0 = fma(T4(a.x), wr, r0);
-      l1 = fma(T4(a.y), wl, l1); r1 = fma(T4(a.y), wr, r1);
-      l2 = fma(T4(a.z), wl, l2); r2 = fma(T4(a.z), wr, r2);
-      l3 = fma(T4(a.w), wl, l3); r3 = fma(T4(a.w), wr, r3);
+#for i 0 4
+      l${i} = fma(T4(a[${i}]), wl, l${i}); r${i} = fma(T4(a[${i}]), wr, r${i});
+#endfor
 #if PER_M == 8
       let b = tile_x[slotX(k, kTileM / 8u + tm)];
-      l4 = fma(T4(b.x), wl, l4); r4 = fma(T4(b.x), wr, r4);
-      l5 = fma(T4(b.y), wl, l5); r5 = fma(T4(b.y), wr, r5);
-      l6 = fma(T4(b.z), wl, l6); r6 = fma(T4(b.z), wr, r6);
-      l7 = fma(T4(b.w), wl, l7); r7 = fma(T4(b.w), wr, r7);
+#for i 4 8
+      l${i} = fma(T4(b[${i} - 4]), wl, l${i}); r${i} = fma(T4(b[${i} - 4]), wr, r${i});
+#endfor
 #endif
     }
 #endfor
@@ -386,16 +384,14 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
       let a = tile_x[slotX(k, tm)];
       let wl = tile_w[slotW(k, tn)];
       let wr = tile_w[slotW(k, kTileN / 8u + tn)];
-      l0 += a.x * wl; r0 += a.x * wr;
-      l1 += a.y * wl; r1 += a.y * wr;
-      l2 += a.z * wl; r2 += a.z * wr;
-      l3 += a.w * wl; r3 += a.w * wr;
+#for i 0 4
+      l${i} += a[${i}] * wl; r${i} += a[${i}] * wr;
+#endfor
 #if PER_M == 8
       let b = tile_x[slotX(k, kTileM / 8u + tm)];
-      l4 += b.x * wl; r4 += b.x * wr;
-      l5 += b.y * wl; r5 += b.y * wr;
-      l6 += b.z * wl; r6 += b.z * wr;
-      l7 += b.w * wl; r7 += b.w * wr;
+#for i 4 8
+      l${i} += b[${i} - 4] * wl; r${i} += b[${i} - 4] * wr;
+#endfor
 #endif
     }
 #endif
@@ -422,38 +418,26 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
 #endif
   let column = column0 + 4u * tn;
   let row = row0 + 4u * tm;
-#if GLU
-  finish(base_y, row, column, sum_l0, sum_r0, scale_a.x);
-  finish(base_y, row + 1u, column, sum_l1, sum_r1, scale_a.y);
-  finish(base_y, row + 2u, column, sum_l2, sum_r2, scale_a.z);
-  finish(base_y, row + 3u, column, sum_l3, sum_r3, scale_a.w);
-#else
+#if !GLU
   let right = column + kTileN / 2u;
-  finish(base_y, row, column, sum_l0, vec4f(), scale_a.x);
-  finish(base_y, row + 1u, column, sum_l1, vec4f(), scale_a.y);
-  finish(base_y, row + 2u, column, sum_l2, vec4f(), scale_a.z);
-  finish(base_y, row + 3u, column, sum_l3, vec4f(), scale_a.w);
-  finish(base_y, row, right, sum_r0, vec4f(), scale_a.x);
-  finish(base_y, row + 1u, right, sum_r1, vec4f(), scale_a.y);
-  finish(base_y, row + 2u, right, sum_r2, vec4f(), scale_a.z);
-  finish(base_y, row + 3u, right, sum_r3, vec4f(), scale_a.w);
 #endif
+#for i 0 4
+#if GLU
+  finish(base_y, row + ${i}u, column, sum_l${i}, sum_r${i}, scale_a[${i}]);
+#else
+  finish(base_y, row + ${i}u, column, sum_l${i}, vec4f(), scale_a[${i}]);
+  finish(base_y, row + ${i}u, right, sum_r${i}, vec4f(), scale_a[${i}]);
+#endif
+#endfor
 #if PER_M == 8
   let row_b = row0 + kTileM / 2u + 4u * tm;
+#for i 4 8
 #if GLU
-  finish(base_y, row_b, column, sum_l4, sum_r4, scale_b.x);
-  finish(base_y, row_b + 1u, column, sum_l5, sum_r5, scale_b.y);
-  finish(base_y, row_b + 2u, column, sum_l6, sum_r6, scale_b.z);
-  finish(base_y, row_b + 3u, column, sum_l7, sum_r7, scale_b.w);
+  finish(base_y, row_b + ${i}u - 4u, column, sum_l${i}, sum_r${i}, scale_b[${i} - 4]);
 #else
-  finish(base_y, row_b, column, sum_l4, vec4f(), scale_b.x);
-  finish(base_y, row_b + 1u, column, sum_l5, vec4f(), scale_b.y);
-  finish(base_y, row_b + 2u, column, sum_l6, vec4f(), scale_b.z);
-  finish(base_y, row_b + 3u, column, sum_l7, vec4f(), scale_b.w);
-  finish(base_y, row_b, right, sum_r4, vec4f(), scale_b.x);
-  finish(base_y, row_b + 1u, right, sum_r5, vec4f(), scale_b.y);
-  finish(base_y, row_b + 2u, right, sum_r6, vec4f(), scale_b.z);
-  finish(base_y, row_b + 3u, right, sum_r7, vec4f(), scale_b.w);
+  finish(base_y, row_b + ${i}u - 4u, column, sum_l${i}, vec4f(), scale_b[${i} - 4]);
+  finish(base_y, row_b + ${i}u - 4u, right, sum_r${i}, vec4f(), scale_b[${i} - 4]);
 #endif
+#endfor
 #endif
 }
