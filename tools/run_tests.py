@@ -100,6 +100,14 @@ SUITES = [
         minutes=120 if FULL else 40,
     ),
     Suite(
+        "c++",
+        ["build/native/etwgpu_tests", "--gtest_output=xml:{report}"],
+        from_xml,
+        needs="tests/cpp/**/*_test.cpp",
+        # compiles WGSL variants (full: all) for the software GPU, unless Mesa has them in its cache
+        minutes=90 if FULL else 40,
+    ),
+    Suite(
         "consumers",
         ["node", "tests/consumers/run.mjs"],
         from_json_line,
@@ -125,14 +133,6 @@ SUITES = [
     Suite("lint", [sys.executable, "tools/lint.py"], from_json_line),
     Suite("mutations", ["tools/mutations.sh", "native", "10000"], from_json_line, needs="tests/fuzz/CMakeLists.txt"),
     Suite("wgsl", [sys.executable, "tools/validate_wgsl.py"], from_json_line, needs="tools/wgsl_variants"),
-    Suite(
-        "c++",
-        ["build/native/etwgpu_tests", "--gtest_output=xml:{report}"],
-        from_xml,
-        needs="tests/cpp/**/*_test.cpp",
-        # compiles every WGSL variant for the software GPU, unless Mesa has them in its cache
-        minutes=90 if FULL else 40,
-    ),
     Suite(
         "web",
         ["npm", "exec", "--workspace=web", "--", "vitest", "run", "--reporter=json", "--outputFile={report}"],

@@ -138,7 +138,7 @@ def test_equals_eager(small, tmp_path, kind, device):
         check(session, expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SLOW_ON_GPU)
 def test_without_passes(small, tmp_path, device):
     program, decoder = small
     lora = Lora(decoder, ALL, 8)
@@ -147,7 +147,7 @@ def test_without_passes(small, tmp_path, device):
         check(session, eager(decoder, lora), {"prefill": CHUNKS["prefill"], "stepwise": CHUNKS["stepwise"]})
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", SLOW_ON_GPU)
 def test_two_adapters_and_their_scales(small, tmp_path, device):
     """Scales change between calls; 0 is the program by itself, whose weights are what they were."""
     program, decoder = small

@@ -196,13 +196,13 @@ class Normed(nn.Module):
         return tuple(linear(norm(x)) for norm, linear in zip(self.norms, self.linears, strict=True))
 
 
+@pytest.mark.parametrize("runs", [[*GPU, *HALF, *CPU, *WITHOUT_PASSES], pytest.param(WIDE, marks=pytest.mark.full)])
 @pytest.mark.parametrize("scheme", [SCHEMES[0], SCHEMES[2], None], ids=str)
-def test_small_rows(tmp_path, scheme):
+def test_small_rows(tmp_path, scheme, runs):
     """Mean squares of about eps, far below it, and 0, beside usual ones: in every shape that norms its rows."""
     torch.manual_seed(10)
     rows = torch.tensor([1e-4, 3e-3, 0.0, 1.0, 1e-3])
     calls = [(torch.randn(1, m, 256) * rows.repeat(m)[i : m + i, None],) for i, m in enumerate([1, 1, 1, 3, 40, 100])]
-    runs = [*GPU, *WIDE, *HALF, *CPU, *WITHOUT_PASSES]
     check(tmp_path, Normed(scheme), calls, (rows_dim(),), (torch.randn(1, 8, 256),), runs)
 
 
