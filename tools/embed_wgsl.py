@@ -69,8 +69,8 @@ def strip_block_comments(text: str) -> str:
     return "".join(out)
 
 
-# What needs no space beside it. Not - and /: two of them together are something else. Nor < and >, where a space can tell
-# a comparison from a list of types.
+# What needs no space beside it. Not - and /: two of them together are something else. Nor < and >, where a space can
+# tell a comparison from a list of types.
 TIGHT = re.compile(r" ?([=,;(){}\[\]+*:&|^?]) ?")
 
 
