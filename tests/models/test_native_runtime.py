@@ -212,7 +212,7 @@ def test_accuracy_of_f16_caches_on_the_cpu(evaluation_build, eager_window):
 
 @pytest.mark.parametrize("wide", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_accuracy_of_f16(evaluation_build, eager_window, wide):
-    """wide: with the kernels of large GPUs, which multiply in f16 (their sums are f32)."""
+    """wide: with the kernels of large GPUs, which add up to 32 products in f16."""
     session = load(evaluation_build, "webgpu", precision="f16", wide_kernels=wide)
     assert session.capabilities["f16"], "the adapter has no shader-f16"
     change, same = accuracy(lambda ids: logits_of(session, ids), eager_window, SIZES["webgpu"]["text"])

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from executorch_webgpu.quantization import QuantizedLinear, QuantizedWeight
 from export.make_fixtures import Layer
-from operators.helpers import HALF, WIDE, Function, Run, check_gpu, exported, in_double
+from operators.helpers import HALF, WIDE, Function, Run, check, check_gpu, exported, in_double
 from torch import nn
 from torch.export import Dim
 
@@ -40,6 +40,13 @@ def test_sdpa(tmp_path, heads, kv_heads, s, t, d, mask):
         lambda q, k, v, m=None: F.scaled_dot_product_attention(q, k, v, m, is_causal=mask == "causal", enable_gqa=gqa)
     )
     check_gpu(tmp_path, model, [tuple(tensors)], tiers=["baseline"])
+
+
+@pytest.mark.full
+def test_large_values(tmp_path):
+    """Results are means of the values, and as large as they; sums over keys are beyond f16."""
+    q, k, v = (torch.full((1, 2, n, 64), x) for n, x in ((8, 0.0), (32, 0.0), (32, 5000.0)))
+    check(tmp_path, F.scaled_dot_product_attention, [(q, k, v)], runs=WIDE)
 
 
 class Cached(nn.Module):

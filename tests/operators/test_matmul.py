@@ -173,6 +173,12 @@ def test_wide_range(tmp_path):
     check(tmp_path, layer, [(x,)], runs=WIDE)
 
 
+def test_large_values_in_tiles(tmp_path):
+    """Before the scales of int8 weights, sums are beyond f16 where the results are not."""
+    layer = QuantizedLinear(QuantizedWeight.from_float(torch.full((16, 64), 0.01), 8, 0, True))
+    check(tmp_path, layer, [(torch.full((1, 8, 64), 3000.0),)], runs=WIDE)
+
+
 def test_large_and_zero(tmp_path):
     torch.manual_seed(4)
     x = torch.randn(1, 6, 64) * 1e4

@@ -2,7 +2,7 @@
 // 4 rows x 8 columns of the output per 32 columns of D, all sums as vec4s over the four rows. Both products run in steps of 16, like a
 // GEMM: [16 elements][rows] and [16 elements][keys], then [16 keys][rows] and [16 keys][columns]; the loads of the next step are under
 // way during the products of this one. XORs of the vector's index keep the transposing stores in different banks.
-// HALF: what is staged is f16, and so are the sums of probabilities times values over 16 keys; scores, which can exceed f16, are f32.
+// HALF: what is staged is f16, half the bytes; products and sums are f32, since both can exceed f16.
 // Parameters, strides in vectors of 4: as tiles.wgsl.
 // Defines: GROUP, D (a multiple of 4, at most 128), STEPS = ceil(D / 16), COLUMNS = ceil(D / 32), TILE_B = max(256, 4 D), HALF, CACHED,
 // CAUSAL, MASK = none | bool | float, STORE, and those of ring.wgsl.
@@ -135,37 +135,20 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
         tile_b[i] = T4(v[base + min(key0 + slab * 16u + i / kD4, last) * kD4 + i % kD4]);
       }
       workgroupBarrier();
-#if HALF
-#for c 0 COLUMNS
-      var h${c}_0 = T4(); var h${c}_1 = T4(); var h${c}_2 = T4(); var h${c}_3 = T4();
-#endfor
-#endif
 #for j 0 16
       {
-        let p = tile_a[${j}u * 16u + (tm ^ (${j}u / 4u * 4u))];
+        let p = vec4f(tile_a[${j}u * 16u + (tm ^ (${j}u / 4u * 4u))]);
 #for c 0 COLUMNS
         {
-          let b = tile_b[${j}u * kD4 + min(${c}u * 8u + tn, kD4 - 1u)];
-#if HALF
-          h${c}_0 = fma(p, T4(b.x), h${c}_0);
-          h${c}_1 = fma(p, T4(b.y), h${c}_1);
-          h${c}_2 = fma(p, T4(b.z), h${c}_2);
-          h${c}_3 = fma(p, T4(b.w), h${c}_3);
-#else
-          o${c}_0 = fma(p, T4(b.x), o${c}_0);
-          o${c}_1 = fma(p, T4(b.y), o${c}_1);
-          o${c}_2 = fma(p, T4(b.z), o${c}_2);
-          o${c}_3 = fma(p, T4(b.w), o${c}_3);
-#endif
+          let b = vec4f(tile_b[${j}u * kD4 + min(${c}u * 8u + tn, kD4 - 1u)]);
+          o${c}_0 = fma(p, vec4f(b.x), o${c}_0);
+          o${c}_1 = fma(p, vec4f(b.y), o${c}_1);
+          o${c}_2 = fma(p, vec4f(b.z), o${c}_2);
+          o${c}_3 = fma(p, vec4f(b.w), o${c}_3);
         }
 #endfor
       }
 #endfor
-#if HALF
-#for c 0 COLUMNS
-      o${c}_0 += vec4f(h${c}_0); o${c}_1 += vec4f(h${c}_1); o${c}_2 += vec4f(h${c}_2); o${c}_3 += vec4f(h${c}_3);
-#endfor
-#endif
     }
   }
   // every invocation of a group of rows has summed its own keys

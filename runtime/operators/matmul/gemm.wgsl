@@ -2,7 +2,8 @@
 // PER_M rows x 8 columns: four from the left and four from the right half of the tile, which with GLU hold gate and up rows.
 // Steps of STEP k: both factors are staged transposed, [k][4 rows], by whole vec4s, with the row index XORed by bits of k so
 // that these stores hit different banks. The norm's scale is found while x is staged and applied to the sums.
-// HALF: factors and the products of a step in f16, twice as many a cycle on most GPUs; the sums of the steps are f32.
+// HALF: factors and the sums of a step in f16, twice as many a cycle on most GPUs; the sums of the steps are f32. Not for int8,
+// whose scales come last: 32 products of up to 127 x would leave f16.
 // Grid: (columns / tile, rows / TILE_M, batch).
 // Parameters: m, n (columns of y, in this part), n0 (first column of this part), n_total, k, units, last (last block of four rows of
 // W, plain: last row), eps; transposed: batch_a, batch_b, batch_y (elements between batches), bias_m, bias_n, alpha, beta.
@@ -20,12 +21,10 @@ ${HEADER}
 alias T = f16;
 alias T4 = vec4<f16>;
 alias Rows = mat4x4<f16>;
-const kInt8 = 0.0078125h;  // keeps the products of int8 weights, whose scales come last, within f16
 #else
 alias T = f32;
 alias T4 = vec4f;
 alias Rows = mat4x4f;
-const kInt8 = 1.0;
 #endif
 const kStep = ${STEP}u;
 const kQuads = kStep / 4u;
@@ -158,7 +157,7 @@ fn storeW(w: Fetched, task: u32) {
   let c = task % kQuads;
   let g = task / kQuads;
   for (var j = 0u; j < 4u; j++) {  // scales: in the epilogue
-    tile_w[slotW(4u * c + j, g)] = T4(bitcast<vec4i>(w << vec4u(24u - 8u * j)) >> vec4u(24u)) * kInt8;
+    tile_w[slotW(4u * c + j, g)] = vec4f(bitcast<vec4i>(w << vec4u(24u - 8u * j)) >> vec4u(24u));
   }
 }
 #endif
@@ -248,7 +247,7 @@ fn activation4(v: vec4f) -> vec4f { return vec4f(activation(v.x), activation(v.y
 
 #if WEIGHTS == int8
 fn loadScale(column: u32) -> vec4f {  // of this part
-  return constants[min(column / 4u, params.last)] / f32(kInt8);
+  return constants[min(column / 4u, params.last)];
 }
 #endif
 // Applies everything after the product to four columns of one row (column counts in this part) and stores them.

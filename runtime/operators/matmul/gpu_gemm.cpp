@@ -111,9 +111,10 @@ Status normaliseFirst(GpuPlanContext& c, Linear& l, int64_t min_rows, int64_t ma
   return {};
 }
 
-/// Whether the tiles compute in f16.
+/// Whether the tiles compute in f16: not of int8 weights, whose products have no scale yet.
 bool suitsHalf(const GpuPlanContext& c, const Linear& l) {
-  return c.useF16() && !c.narrow() && gpuStorageType(c.graph, l.x, c.options.precision) == "f16";
+  return c.useF16() && !c.narrow() && l.weights != Weights::int8 &&
+         gpuStorageType(c.graph, l.x, c.options.precision) == "f16";
 }
 
 // ---- products of two tensors ---------------------------------------------------------------------------------------
