@@ -36,7 +36,7 @@ const PAGES = {
   f16: `model=/m/llama-1b-q4/&${ALL}&only=f16&profile=2048,128`,
   f32: `model=/m/llama-1b-q4/&${ALL}&only=f32&profile=2048,128`,
   borders: `model=/m/llama-1b-q4/&contexts=&${BORDERS}&only=f16,f32`,
-  'no-matrix': `model=/m/llama-1b-q4/&${NARROW}&only=f16-no-matrix,f32-no-matrix`,
+  'no-matrix': `model=/m/llama-1b-q4/&${ALL}&only=f16-no-matrix,f32-no-matrix`,
   baseline: `model=/m/llama-1b-q4/&${NARROW}&only=baseline`,
   head8: `model=/m/llama-1b-q4-head8/&${NARROW}&only=f16,f32`,
   wasm: `model=/m/llama-1b-q4/&${ALL}&tokens=32&warmups=1&rounds=2&heat=0&only=wasm`,

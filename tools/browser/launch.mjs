@@ -14,7 +14,8 @@ const chromiumFlags = (gpu) => [
   // without these Chromium has no adapter on a machine without a GPU
   ...(gpu ? ['--enable-unsafe-webgpu', '--enable-webgpu-developer-features'] : []),
   ...(gpu && !GPU ? ['--use-webgpu-adapter=swiftshader'] : []),
-  ...(gpu && GPU ? ['--enable-features=Vulkan'] : []),
+  // with shader-f16, which Chrome has on NVIDIA elsewhere, but on Linux only if asked to
+  ...(gpu && GPU ? ['--enable-features=Vulkan', '--enable-dawn-features=vulkan_enable_f16_on_nvidia'] : []),
   '--no-first-run',
   '--use-fake-device-for-media-stream',
   '--disable-quic',

@@ -323,7 +323,7 @@ export interface CacheInfo {
 export type Path =
   'webgpu-f16-subgroups' | 'webgpu-f16' | 'webgpu-subgroups' | 'webgpu-baseline' | 'wasm-threads' | 'wasm';
 
-/** Of intermediates and KV cache on the GPU; sums are always f32. */
+/** Of intermediates and KV cache on the GPU; sums are f32, but for runs of at most 32 products of f16. */
 export type Precision = 'f32' | 'f16';
 
 /** The kernels that were chosen by measuring: `tune` of LoadOptions. */
