@@ -43,7 +43,7 @@ void replaceCalls(std::string& text, std::string_view start, std::set<Call>& cal
 }
 
 std::string elementType(const std::string& text, const std::string& array) {
-  const std::string declaration = "var<workgroup> " + array + ": array<";
+  const std::string declaration = "var<workgroup> " + array + ":array<";
   const size_t at = text.find(declaration) + declaration.size();
   return text.substr(at, text.find(',', at) - at);
 }
@@ -94,6 +94,7 @@ std::string functionOf(const Call& c, const std::string& text, int size, int pie
 
 }  // namespace
 
+/// Of WGSL as tools/embed_wgsl.py writes it, without most spaces.
 std::string emulateMatrices(std::string text, int size) {
   if (text.find("subgroup_matrix_result") == std::string::npos) return text;
   const int piece = std::max(4, size * size / kEmulatedLanes);  // elements of a result that a lane holds

@@ -32,6 +32,7 @@ class Run:
     precision: str = "f32"  # on the CPU: of the caches
     disable_passes: str = ""
     wide: bool = False  # the kernels for large GPUs
+    matrices: int = 0  # 8 or 16: subgroup matrices of that size, emulated
     binding: int = 0  # the most bytes that a buffer may be bound with, 0: the device's
 
     def session(self, path):
@@ -47,7 +48,8 @@ class Run:
         return load(
             path,
             device="webgpu",
-            max_tier=self.tier,
+            max_tier="subgroup_matrix" if self.matrices else self.tier,
+            emulate_matrices=self.matrices,
             precision=self.precision,
             disable_passes=self.disable_passes,
             wide_kernels=self.wide,

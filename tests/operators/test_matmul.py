@@ -173,6 +173,17 @@ def test_wide_range(tmp_path):
     check(tmp_path, layer, [(x,)], runs=WIDE)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("matrices", [8, 16])
+@pytest.mark.parametrize("scheme", [*SCHEMES, None], ids=str)
+def test_subgroup_matrices(tmp_path, scheme, matrices):
+    """Emulated: their shaders, but not the GPU's own product."""
+    torch.manual_seed(9)
+    layer = quantized(72, 256, *scheme, bias=True) if scheme else nn.Linear(256, 72)
+    runs = [Run(precision="f16", wide=True, matrices=matrices)]
+    check(tmp_path, layer, calls([5, 70, 130], 256), (rows_dim(),), calls([3], 256)[0], runs)
+
+
 def test_large_values_in_tiles(tmp_path):
     """Before the scales of int8 weights, sums are beyond f16 where the results are not."""
     layer = QuantizedLinear(QuantizedWeight.from_float(torch.full((16, 64), 0.01), 8, 0, True))
