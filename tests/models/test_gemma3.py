@@ -6,6 +6,7 @@ them. Full matrix only: 244 MB to fetch.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from pathlib import Path
@@ -91,15 +92,17 @@ def test_f16_on_the_gpu(options, ids, tmp_path):
     built = find("gemma3").build(options)
     program = model_folder.write(find("gemma3"), options, tmp_path, lambda text, seconds: None)
     decoder = evaluation.dequantize(built.methods["forward"].module)
-    # with the kernels of software adapters and with those of large GPUs, which multiply in f16
-    sessions = [runtime.load(program, "webgpu", precision="f16", wide_kernels=wide) for wide in (False, True)]
+    # with the kernels of software adapters and with those of large GPUs
     losses, same = np.zeros(3), np.zeros(2, int)
-    produced = [chunked(lambda *inputs, s=session: s.forward(*inputs)[0], ids) for session in sessions]
-    for (start, expected), *found in zip(chunked(decoder, ids), *produced, strict=True):
-        target = torch.tensor(ids[start + 1 : start + CHUNK + 1])
-        for i, logits in enumerate((expected, *(logits for _, logits in found))):
-            losses[i] += float(torch.nn.functional.cross_entropy(logits.double(), target, reduction="sum"))
-        same += [int((expected.argmax(-1) == logits.argmax(-1)).sum()) for _, logits in found]
+    with contextlib.ExitStack() as stack:
+        loads = (runtime.load(program, "webgpu", precision="f16", wide_kernels=wide) for wide in (False, True))
+        sessions = [stack.enter_context(session) for session in loads]
+        produced = [chunked(lambda *inputs, s=session: s.forward(*inputs)[0], ids) for session in sessions]
+        for (start, expected), *found in zip(chunked(decoder, ids), *produced, strict=True):
+            target = torch.tensor(ids[start + 1 : start + CHUNK + 1])
+            for i, logits in enumerate((expected, *(logits for _, logits in found))):
+                losses[i] += float(torch.nn.functional.cross_entropy(logits.double(), target, reduction="sum"))
+            same += [int((expected.argmax(-1) == logits.argmax(-1)).sum()) for _, logits in found]
     eager = np.exp(losses[0] / LENGTH)
     for kernels, loss, count in zip(("narrow", "wide"), losses[1:], same, strict=True):
         change = np.exp(loss / LENGTH) / eager - 1

@@ -1,6 +1,5 @@
 // scaled_dot_product_attention, and the tile kernel that cached attention uses too: choose, size, describe.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "runtime/operators/attention/gpu_attention.h"
@@ -36,9 +35,7 @@ Status describeTiles(GpuPlanContext& c, const Tiles& t, int64_t min_queries) {
   ETWGPU_ASSIGN(const bool done, describeFlash(c, t, min_queries));
   if (done) return {};
   const bool wide = !c.narrow() && t.head_dim <= kWideTileMaxHead;
-  const bool half = wide && c.useF16() && std::ranges::all_of(std::array{t.q, t.k, t.v}, [&](ValueId v) {
-                      return gpuStorageType(c.graph, v, c.options.precision) == "f16";
-                    });
+  const bool half = wide && c.useF16() && readsHalves(c, t);
   const Kernel* kernel = choose(wide ? Role::tiles_wide : Role::tiles, Tier::baseline);
   DispatchBuilder b(c, wide ? "attention/tiles_wide.wgsl" : "attention/tiles.wgsl", {});
   b.rename(nameOf(b, t.y, *kernel) + (t.causal ? "_causal" : "") + (t.ring ? "_ring" : "") +

@@ -35,6 +35,13 @@ struct Tiles {
   int64_t ring = 0;  // rows of caches that are rings; 0: they are not
 };
 
+/// Whether queries, keys and values are stored as f16.
+inline bool readsHalves(const GpuPlanContext& c, const Tiles& t) {
+  for (const ValueId v : {t.q, t.k, t.v})
+    if (gpuStorageType(c.graph, v, c.options.precision) != "f16") return false;
+  return true;
+}
+
 /// The parameters that every kernel of tiles begins with; strides in vectors of `width` elements.
 inline void addTileParams(DispatchBuilder& b, GpuPlanContext& c, const Tiles& t, int64_t width, double scale) {
   const ExprId vector = c.exprs.constant(width);

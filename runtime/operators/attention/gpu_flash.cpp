@@ -29,9 +29,7 @@ void describeSizes(DispatchBuilder& b, const FlashSize& s, int d, int matrix) {
 
 Result<bool> describeFlash(GpuPlanContext& c, const Tiles& t, int64_t min_queries) {
   auto& x = c.exprs;
-  if (!c.useSubgroupMatrix() || t.mask != kNoValue) return false;
-  for (ValueId v : {t.q, t.k, t.v})
-    if (gpuStorageType(c.graph, v, c.options.precision) != "f16") return false;
+  if (!c.useSubgroupMatrix() || t.mask != kNoValue || !readsHalves(c, t)) return false;
   const FlashSize size = flashSize(t.head_dim, c.caps);
   if (size.keys == 0) return false;
   const Kernel* kernel = choose(Role::tiles, Tier::subgroup_matrix);
