@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,42 +21,64 @@ _IGNORED = (
     *("multipleOf", "uniqueItems", "contains", "minContains", "maxContains", "not", "if", "dependentRequired"),
     *("dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef"),
 )
-_OF_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_OF_STRINGS = ("minLength", "maxLength", "pattern", "format")
-_OF_PARTS = (
-    *("properties", "patternProperties", "additionalProperties", "required", "minProperties", "maxProperties"),
-    *("propertyNames", "items", "prefixItems", "minItems", "maxItems"),
+_OF_VALUES = (
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+    *("minLength", "maxLength", "pattern", "format"),
+    *("minProperties", "maxProperties", "propertyNames", "minItems", "maxItems"),
 )
-_ALTERNATIVES = ("$ref", "anyOf", "oneOf", "allOf")
-# keyword → the keywords beside which it is passed over
+_OF_PARTS = (
+    *("properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "required"),
+    *("items", "prefixItems", "unevaluatedItems"),
+)
+# keywords beside which everything else is passed over
+_ALONE = ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
+# keyword → more of such keywords
 _IGNORED_BESIDE = {
     **{word: ("pattern", "format") for word in ("minLength", "maxLength")},
     "pattern": ("format",),
-    "propertyNames": ("properties", "patternProperties"),
+    "patternProperties": ("properties",),
+    "propertyNames": ("properties", "patternProperties", "additionalProperties", "unevaluatedProperties"),
+    # names may be written twice
+    "minProperties": ("patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"),
 }
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _LISTS = ("prefixItems", "anyOf", "oneOf", "allOf")
 _SINGLE = ("items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties", "propertyNames")
+# of a pattern without escapes and classes: lookaheads, and anchors within a text
+_PASSED_OVER = re.compile(r"\(\?[=!]|[^(|:]\^|\$[^)|]")
 
 
-def unsupported_keyword(schema: Any, path: str = "#") -> str | None:
+def unsupported_keyword(schema: Any, path: str = "#", root: Any = None) -> str | None:
     """The first keyword of a JSON schema that would be passed over, with its place ("#/properties/a: not"); None where
-    all of it holds. Only what is a schema is looked at: no enum, const, default or name of a property."""
+    all of it holds. Only what is a schema is looked at: no enum, const, default or name of a property. root: where
+    `$ref` begins."""
     if not isinstance(schema, Mapping):
         return None
+    root = schema if root is None else root
     for word, value in schema.items():
         if word in _IGNORED and value is not False:
             return f"{path}: {word}"
         if word == "allOf" and isinstance(value, list) and len(value) > 1:
             return f"{path}: allOf of several"
+        if word == "$ref" and not (_resolved(schema, root) and re.match(r"#(?!.*/(any|one)Of/)", str(value))):
+            return f"{path}: $ref to {value}"
         beside = _IGNORED_BESIDE.get(word, ())
-        if word in _OF_NUMBERS + _OF_STRINGS + _OF_PARTS:
-            beside += _ALTERNATIVES
+        if word in ("type", *_OF_VALUES, *_OF_PARTS, *_ALONE):
+            beside += _ALONE
         for other in beside:
-            if other in schema:
+            without = other not in schema or other == word or (word == "minProperties" and schema[other] is False)
+            if not without and not (word == "type" and _agrees(schema)):
                 return f"{path}: {word} beside {other}"
-        if word in _OF_NUMBERS + _OF_STRINGS and not schema.keys() & {"type", "enum", "const"}:
+        if word in _OF_VALUES and "type" not in schema:
             return f"{path}: {word} without type"
+        for pattern in _patterns(word, value):
+            if _PASSED_OVER.search(re.sub(r"\\.|\[(\\.|[^\]])*\]", "x", pattern)):
+                return f"{path}: {word} with an assertion"
+    if missing := [name for name in schema.get("required") or () if name not in (schema.get("properties") or ())]:
+        return f"{path}: required {missing[0]}, which properties lacks"
+    alternatives = schema.get("oneOf")
+    if isinstance(alternatives, list) and not all(_apart(a, b, root) for a, b in combinations(alternatives, 2)):
+        return f"{path}: oneOf of schemas that may hold at once"
     inner = [(word, schema[word]) for word in _SINGLE if word in schema]
     for word in _MAPS:
         if isinstance(schema.get(word), Mapping):
@@ -62,7 +86,80 @@ def unsupported_keyword(schema: Any, path: str = "#") -> str | None:
     for word in _LISTS:
         if isinstance(schema.get(word), list):
             inner += [(f"{word}/{i}", part) for i, part in enumerate(schema[word])]
-    return next((found for name, part in inner if (found := unsupported_keyword(part, f"{path}/{name}"))), None)
+    return next((found for name, part in inner if (found := unsupported_keyword(part, f"{path}/{name}", root))), None)
+
+
+def _patterns(word: str, value: Any) -> Iterable[str]:
+    if word == "pattern":
+        return [str(value)]
+    return value if word == "patternProperties" and isinstance(value, Mapping) else ()
+
+
+def _values(schema: Mapping[str, Any]) -> list[Any] | None:
+    """What `const` or `enum` lets through; None: there is neither."""
+    return [schema["const"]] if "const" in schema else schema.get("enum")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return "integer"
+    kinds = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+    return kinds.get(type(value), "object")
+
+
+def _types(schema: Mapping[str, Any]) -> list[str]:
+    """The types that a schema lets through; []: any."""
+    if (values := _values(schema)) is not None:
+        return [_kind(value) for value in values]
+    named = schema.get("type", [])
+    return [named] if isinstance(named, str) else list(named)
+
+
+def _agrees(schema: Mapping[str, Any]) -> bool:
+    """Whether `type` lets through all that `const` or `enum` does."""
+    values = _values(schema)
+    named = _types({"type": schema["type"]})
+    return values is not None and all(
+        kind in named or (kind == "integer" and "number" in named) for kind in map(_kind, values)
+    )
+
+
+def _apart(a: Any, b: Any, root: Any, depth: int = 8) -> bool:
+    """Whether no value is by both schemas, which is what oneOf asks for: xgrammar takes it as anyOf. False where that
+    cannot be told from values, types and properties that both require."""
+    a, b = _resolved(a, root), _resolved(b, root)
+    if a is None or b is None or depth == 0:
+        return False
+    values, others = _values(a), _values(b)
+    if values is not None and others is not None:
+        written = [json.dumps(value) for value in others]
+        return all(_kind(value) not in ("array", "object") and json.dumps(value) not in written for value in values)
+    types, other_types = (["number" if kind == "integer" else kind for kind in _types(of)] for of in (a, b))
+    if not types or not other_types or any(kind != "object" for kind in types if kind in other_types):
+        return False
+    shared = [name for name in a.get("required") or () if name in (b.get("required") or ())]
+    return (
+        "object" not in types
+        or "object" not in other_types
+        or any(
+            _apart((a.get("properties") or {}).get(name), (b.get("properties") or {}).get(name), root, depth - 1)
+            for name in shared
+        )
+    )
+
+
+def _resolved(schema: Any, root: Any) -> Mapping[str, Any] | None:
+    """What a chain of `$ref` within the schema leads to."""
+    for _ in range(8):
+        if not isinstance(schema, Mapping):
+            return None
+        if "$ref" not in schema:
+            return schema
+        parts = str(schema["$ref"]).split("/")[1:]
+        schema = root
+        for part in parts:
+            schema = schema.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(schema, Mapping) else None
+    return None
 
 
 def vocabulary_of(tokenizer: dict[str, Any]) -> tuple[list[str], str, bool]:
@@ -134,9 +231,10 @@ class Grammars:
         InvalidArgumentError for what is neither, and for keywords that would not hold."""
         try:
             if grammar is None:
+                written = json.dumps(json_schema)
                 if found := unsupported_keyword(json_schema):
                     raise ValueError(f"{found} is not supported")
-                compiled = self._compiler.compile_json_schema(json.dumps(json_schema), any_whitespace=False)
+                compiled = self._compiler.compile_json_schema(written, any_whitespace=False)
             else:
                 compiled = self._compiler.compile_grammar(grammar)
             return Matcher(self._xgrammar.GrammarMatcher(compiled), self._vocabulary)

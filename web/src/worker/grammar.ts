@@ -61,56 +61,167 @@ const words = (text: string): readonly string[] => text.split(' ');
 const IGNORED = words(
   'multipleOf uniqueItems contains minContains maxContains not if dependentRequired dependentSchemas dependencies $dynamicRef $recursiveRef',
 );
-const OF_VALUES = words('minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength pattern format');
-const OF_PARTS = words(
-  'properties patternProperties additionalProperties required minProperties maxProperties propertyNames items prefixItems minItems maxItems',
+const OF_VALUES = words(
+  'minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength pattern format minProperties maxProperties propertyNames minItems maxItems',
 );
-const ALTERNATIVES = words('$ref anyOf oneOf allOf');
-/** keyword → the keywords beside which it is passed over */
+const OF_PARTS = words(
+  'properties patternProperties additionalProperties unevaluatedProperties required items prefixItems unevaluatedItems',
+);
+/** keywords beside which everything else is passed over */
+const ALONE = words('$ref const enum anyOf oneOf allOf');
+const CONSTRAINTS = ['type', ...OF_VALUES, ...OF_PARTS, ...ALONE];
+/** keyword → more of such keywords */
 const IGNORED_BESIDE = new Map([
   ['minLength', words('pattern format')],
   ['maxLength', words('pattern format')],
   ['pattern', words('format')],
-  ['propertyNames', words('properties patternProperties')],
+  ['patternProperties', words('properties')],
+  ['propertyNames', words('properties patternProperties additionalProperties unevaluatedProperties')],
+  // names may be written twice
+  ['minProperties', words('patternProperties additionalProperties unevaluatedProperties propertyNames')],
 ]);
 const SCHEMAS = words(
   'prefixItems anyOf oneOf allOf items additionalProperties unevaluatedItems unevaluatedProperties propertyNames',
 );
 const MAPS = words('properties patternProperties $defs definitions');
 
+type Fields = Record<string, unknown>;
+const isFields = (value: unknown): value is Fields => typeof value === 'object' && value !== null;
+const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
+
 /**
  * The first keyword of a JSON schema that would be passed over, with its place ("#/properties/a: not"). Only what is a
- * schema is looked at: no enum, const, default or name of a property.
+ * schema is looked at: no enum, const, default or name of a property. `root`: where `$ref` begins.
  */
-export function unsupportedKeyword(schema: unknown, path = '#'): string | undefined {
-  if (typeof schema !== 'object' || schema === null) return undefined;
-  if (Array.isArray(schema)) return firstOf(schema, path);
-  const fields = schema as Record<string, unknown>;
-  const has = (word: string) => word in fields;
-  for (const [word, value] of Object.entries(fields)) {
+export function unsupportedKeyword(schema: unknown, path = '#', root = schema): string | undefined {
+  if (!isFields(schema)) return undefined;
+  if (Array.isArray(schema)) return firstOf(schema, path, root);
+  const has = (word: string) => word in schema;
+  for (const [word, value] of Object.entries(schema)) {
     if (IGNORED.includes(word) && value !== false) return `${path}: ${word}`;
-    if (word === 'allOf' && Array.isArray(value) && value.length > 1) return `${path}: allOf of several`;
-    const ofValues = OF_VALUES.includes(word);
-    const beside = [...(IGNORED_BESIDE.get(word) ?? []), ...(ofValues || OF_PARTS.includes(word) ? ALTERNATIVES : [])];
-    const other = beside.find(has);
-    if (other) return `${path}: ${word} beside ${other}`;
-    if (ofValues && !['type', 'enum', 'const'].some(has)) return `${path}: ${word} without type`;
+    if (word === 'allOf' && listOf(value).length > 1) return `${path}: allOf of several`;
+    if (word === '$ref' && !(resolved(schema, root) && /^#(?!.*\/(any|one)Of\/)/.test(String(value))))
+      return `${path}: $ref to ${String(value)}`;
+    const beside = [...(IGNORED_BESIDE.get(word) ?? []), ...(CONSTRAINTS.includes(word) ? ALONE : [])];
+    const other = beside.find((o) => has(o) && o !== word && !(word === 'minProperties' && schema[o] === false));
+    if (other && !(word === 'type' && agrees(schema))) return `${path}: ${word} beside ${other}`;
+    if (/imum$/i.test(word) && [schema.type].flat().includes('number')) return `${path}: ${word} of a number`;
+    if (OF_VALUES.includes(word) && !has('type')) return `${path}: ${word} without type`;
+    const patterns =
+      word === 'pattern' ? [String(value)] : word === 'patternProperties' ? Object.keys(value ?? {}) : [];
+    if (patterns.some(asserts)) return `${path}: ${word} with an assertion`;
   }
+  const known = Object.keys(schema.properties ?? {});
+  const missing = (listOf(schema.required) as string[]).find((name) => !known.includes(name));
+  if (missing !== undefined) return `${path}: required ${missing}, which properties lacks`;
+  const alternatives = listOf(schema.oneOf);
+  if (alternatives.some((a, i) => alternatives.slice(i + 1).some((b) => !apart(a, b, root))))
+    return `${path}: oneOf of schemas that may hold at once`;
   for (const word of [...SCHEMAS, ...MAPS].filter(has)) {
     const search = MAPS.includes(word) ? firstOf : unsupportedKeyword;
-    const found = search(fields[word], `${path}/${word}`);
+    const found = search(schema[word], `${path}/${word}`, root);
     if (found) return found;
   }
   return undefined;
 }
 
 /** The same of schemas in a list, or by name. */
-function firstOf(schemas: unknown, path: string): string | undefined {
+function firstOf(schemas: unknown, path: string, root: unknown): string | undefined {
   for (const [name, part] of Object.entries(schemas ?? {})) {
-    const found = unsupportedKeyword(part, `${path}/${name}`);
+    const found = unsupportedKeyword(part, `${path}/${name}`, root);
     if (found) return found;
   }
   return undefined;
+}
+
+/** Whether a pattern looks ahead, or has an anchor within a text. Escapes and classes do not count. */
+const asserts = (pattern: string): boolean =>
+  /\(\?[=!]|[^(|:]\^|\$[^)|]/.test(pattern.replace(/\\.|\[(\\.|[^\]])*\]/g, 'x'));
+
+/** What `const` or `enum` lets through; undefined: there is neither. */
+const valuesOf = (schema: Fields): readonly unknown[] | undefined =>
+  'const' in schema ? [schema.const] : 'enum' in schema ? listOf(schema.enum) : undefined;
+
+const kindOf = (value: unknown): unknown =>
+  value === null ? 'null' : Array.isArray(value) ? 'array' : Number.isInteger(value) ? 'integer' : typeof value;
+
+/** Whether `type` lets through all that `const` or `enum` does. */
+function agrees(schema: Fields): boolean {
+  const named = [schema.type].flat();
+  const takes = (kind: unknown) => named.includes(kind) || (kind === 'integer' && named.includes('number'));
+  return valuesOf(schema)?.map(kindOf).every(takes) ?? false;
+}
+
+/**
+ * Whether no value is by both schemas, which is what oneOf asks for: xgrammar takes it as anyOf. False where that cannot be
+ * told from values, types and properties that both require.
+ */
+function apart(a: unknown, b: unknown, root: unknown, depth = 8): boolean {
+  const one = resolved(a, root);
+  const other = resolved(b, root);
+  if (!one || !other || depth === 0) return false;
+  const values = valuesOf(one);
+  const others = valuesOf(other);
+  if (values && others) return values.every((value) => !isFields(value) && !others.includes(value));
+  const types = typesOf(one);
+  const shared = typesOf(other).filter((type) => types.includes(type));
+  if (types.length === 0 || typesOf(other).length === 0 || shared.some((type) => type !== 'object')) return false;
+  const inBoth = listOf(one.required).filter((name) => listOf(other.required).includes(name)) as string[];
+  const property = (schema: Fields, name: string) => (schema.properties as Fields | undefined)?.[name];
+  return (
+    shared.length === 0 || inBoth.some((name) => apart(property(one, name), property(other, name), root, depth - 1))
+  );
+}
+
+/** The types that a schema lets through; []: any. */
+const typesOf = (schema: Fields): readonly unknown[] =>
+  (valuesOf(schema)?.map(kindOf) ?? [schema.type ?? []].flat()).map((kind) => (kind === 'integer' ? 'number' : kind));
+
+/** What a chain of `$ref` within the schema leads to. */
+function resolved(schema: unknown, root: unknown): Fields | undefined {
+  for (let links = 0; isFields(schema) && links < 8; ++links) {
+    if (!('$ref' in schema)) return schema;
+    const names = String(schema.$ref).split('/').slice(1);
+    schema = names.reduce<unknown>(
+      (at, name) => (isFields(at) ? at[name.replaceAll('~1', '/').replaceAll('~0', '~')] : undefined),
+      root,
+    );
+  }
+  return undefined;
+}
+
+const HIGHEST = Number.MAX_SAFE_INTEGER;
+
+/**
+ * The schema so that web-xgrammar 0.1.27 follows it: of values that begin alike it takes only those well that come after
+ * the shorter ones, and bounds of integers only both together.
+ */
+export function prepared(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(prepared);
+  if (!isFields(schema)) return schema;
+  const of = { ...schema };
+  for (const word of SCHEMAS.filter((word) => word in of)) of[word] = prepared(of[word]);
+  for (const word of MAPS.filter((word) => word in of)) {
+    of[word] = Object.fromEntries(Object.entries(of[word] ?? {}).map(([name, part]) => [name, prepared(part)]));
+  }
+  for (const word of ['anyOf', 'oneOf'].filter((word) => word in of)) {
+    const parts = listOf(of[word]).filter(isFields);
+    const values = parts.flatMap((part) => valuesOf(part) ?? []);
+    const others = listOf(of[word]).filter((part) => !isFields(part) || !valuesOf(part));
+    of[word] = values.length > 0 ? [prepared({ enum: values }), ...others] : others;
+  }
+  const length = (value: unknown) => JSON.stringify(value).length;
+  if ('enum' in of) of.enum = [...listOf(of.enum)].sort((a, b) => length(a) - length(b));
+  const bound = (word: string, none: number) => (typeof of[word] === 'number' ? of[word] : none);
+  if (Object.keys(of).some((word) => /imum$/i.test(word))) {
+    const above = Math.floor(bound('exclusiveMinimum', -HIGHEST - 1)) + 1;
+    const below = Math.ceil(bound('exclusiveMaximum', HIGHEST + 1)) - 1;
+    of.minimum = Math.max(Math.ceil(bound('minimum', -HIGHEST)), above);
+    of.maximum = Math.min(Math.floor(bound('maximum', HIGHEST)), below);
+    delete of.exclusiveMinimum;
+    delete of.exclusiveMaximum;
+  }
+  return of;
 }
 
 /** Follows one text. */
@@ -210,13 +321,23 @@ export class Grammars {
 
 const invalid = (why: string): ExecuTorchError => makeError('invalid_argument', `responseFormat: ${why}`);
 
+/** @throws InvalidArgumentError for an object that lies in itself, and other things that JSON does not know. */
+function written(schema: unknown): string {
+  try {
+    return JSON.stringify(schema);
+  } catch (error) {
+    throw invalid(String(error));
+  }
+}
+
 function sourceOf(format: ResponseFormat): { schema: string } | { grammar: string } {
   if (format.type === 'json_object') return { schema: '{"type": "object"}' };
   if (format.type === 'json_schema' && typeof format.schema === 'object') {
-    const found = unsupportedKeyword(format.schema);
+    const schema: unknown = JSON.parse(written(format.schema));
+    const found = unsupportedKeyword(schema);
     if (found) throw invalid(`${found} is not supported`);
-    return { schema: JSON.stringify(format.schema) };
+    return { schema: JSON.stringify(prepared(schema)) };
   }
   if (format.type === 'grammar' && typeof format.grammar === 'string') return { grammar: format.grammar };
-  throw invalid(`${JSON.stringify(format)} is none of json_object, json_schema with a schema, grammar with a grammar`);
+  throw invalid(`${written(format)} is none of json_object, json_schema with a schema, grammar with a grammar`);
 }
