@@ -2,11 +2,12 @@ import type { GeneratedToken, GenerateResult } from './types.js';
 
 /**
  * A generation under way: `await` it for the result, or iterate over it for pieces of text. Iteration ends after the last
- * piece; an error rejects both. Leaving a `for await` loop early stops the generation.
+ * piece; an error rejects both. Each loop gets all pieces. Leaving a `for await` loop early stops the generation.
  */
 export class Generation implements PromiseLike<GenerateResult>, AsyncIterable<string> {
   private readonly pieces: string[] = [];
-  private wake: (() => void) | undefined;
+  /** of each loop that waits for the next piece */
+  private readonly waiting: (() => void)[] = [];
   private done = false;
   private readonly result: Promise<GenerateResult>;
   private readonly controller = new AbortController();
@@ -22,7 +23,7 @@ export class Generation implements PromiseLike<GenerateResult>, AsyncIterable<st
     this.result = start((token) => this.add(token.text), this.controller.signal).finally(() => {
       signal?.removeEventListener('abort', onAbort);
       this.done = true;
-      this.wake?.();
+      this.wake();
     });
     // whoever only iterates sees the error there; without this it would also count as unhandled
     this.result.catch(() => undefined);
@@ -52,7 +53,7 @@ export class Generation implements PromiseLike<GenerateResult>, AsyncIterable<st
       for (;;) {
         while (next < this.pieces.length) yield this.pieces[next++] as string;
         if (this.done) break;
-        await new Promise<void>((resolve) => (this.wake = resolve));
+        await new Promise<void>((resolve) => this.waiting.push(resolve));
       }
       await this.result;
     } finally {
@@ -62,6 +63,9 @@ export class Generation implements PromiseLike<GenerateResult>, AsyncIterable<st
 
   private add(text: string): void {
     if (text) this.pieces.push(text);
-    this.wake?.();
+    this.wake();
+  }
+  private wake(): void {
+    for (const resolve of this.waiting.splice(0)) resolve();
   }
 }

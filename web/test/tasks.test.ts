@@ -36,16 +36,53 @@ describe('Chat', () => {
     expect(chat.messages.map((m) => `${m.role}: ${m.content}`)).toEqual([
       ...['system: Be brief.', 'user: one', 'assistant: answer 2', 'user: two', 'assistant: answer 4'],
     ]);
-    expect(s.asked[1]?.options).toEqual({ maxTokens: 9, seed: 1 });
+    expect(s.asked[1]?.options).toMatchObject({ maxTokens: 9, seed: 1 });
     expect(chat.undo()).toBe('two');
     expect(chat.messages).toHaveLength(3);
     chat.clear();
     expect(chat.messages).toHaveLength(1);
   });
+  it('answers what is asked at once one after another', async () => {
+    const s = session((prompt) => [`answer ${(prompt as unknown[]).length}`]);
+    const chat = new Chat(s.it);
+    const answers = await Promise.all([chat.send('one'), chat.send('two'), chat.send('three')]);
+    expect(answers.map(({ text }) => text)).toEqual(['answer 1', 'answer 3', 'answer 5']);
+    expect(chat.messages.map((m) => m.content)).toEqual(['one', 'answer 1', 'two', 'answer 3', 'three', 'answer 5']);
+  });
+  it('goes on after an error, and leaves out what was taken back', async () => {
+    let calls = 0;
+    const chat = new Chat(session(() => (++calls === 1 ? makeError('device_lost', 'gone') : ['yes'])).it);
+    const lost = chat.send('one');
+    const kept = chat.send('two');
+    const back = chat.send('three');
+    expect(chat.undo()).toBe('three');
+    await expect(lost).rejects.toMatchObject({ code: 'device_lost' });
+    expect((await kept).text).toBe('yes');
+    await expect(back).rejects.toMatchObject({ code: 'invalid_argument' });
+    expect(chat.messages.map((m) => m.content)).toEqual(['two', 'yes']);
+  });
+  it('refuses unknown options before it asks', () => {
+    const chat = new Chat(session(() => ['yes']).it);
+    expect(() => chat.send('one', { maxToken: 1 } as GenerateOptions)).toThrow(/maxToken/);
+    expect(chat.messages).toEqual([]);
+  });
   it('takes a question back that was not answered', async () => {
     const chat = new Chat(session(() => makeError('device_lost', 'gone')).it);
     await expect(chat.send('one')).rejects.toMatchObject({ code: 'device_lost' });
     expect(chat.messages).toEqual([]);
+  });
+});
+
+describe('Generation', () => {
+  it('gives each loop all pieces', async () => {
+    const generation = session(() => ['a', 'b', 'c']).it.generate('hi');
+    const read = async () => {
+      let text = '';
+      for await (const piece of generation) text += piece;
+      return text;
+    };
+    expect(await Promise.all([read(), read()])).toEqual(['abc', 'abc']);
+    expect(await read()).toBe('abc');
   });
 });
 

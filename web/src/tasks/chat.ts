@@ -1,5 +1,6 @@
 import { checkOptions, GENERATE_OPTIONS } from '../checks.js';
-import type { Generation } from '../generation.js';
+import { makeError } from '../errors.js';
+import { Generation } from '../generation.js';
 import type { Conversation } from '../sequence.js';
 import type { ChatMessage, GenerateOptions } from '../types.js';
 
@@ -15,6 +16,8 @@ export class Chat {
   readonly messages: ChatMessage[] = [];
   private readonly system: string | undefined;
   private readonly defaults: GenerateOptions;
+  /** Settled when nothing is asked any more. */
+  private last: Promise<unknown> = Promise.resolve();
 
   constructor(
     private readonly session: Pick<Conversation, 'generate'>,
@@ -28,21 +31,34 @@ export class Chat {
   }
 
   /**
-   * Asks; the answer streams (`for await`) or is awaited, and is part of the conversation when it ends. An answer that was
-   * stopped stays as far as it came; after an error the question is taken back.
+   * Asks; the answer streams (`for await`) or is awaited, and is part of the conversation when it ends. What is asked before
+   * then waits for it. An answer that was stopped stays as far as it came; after an error the question is taken back.
    */
   send(content: string, options: GenerateOptions = {}): Generation {
+    checkOptions('send', options, GENERATE_OPTIONS);
     const question: ChatMessage = { role: 'user', content };
-    const generation = this.session.generate([...this.messages, question], { ...this.defaults, ...options });
+    const place = () => this.messages.indexOf(question);
+    const before = this.last;
     this.messages.push(question);
-    const asked = this.messages.length;
-    generation.then(
+    const generation = new Generation(async (onToken, signal) => {
+      await before;
+      if (place() < 0) throw makeError('invalid_argument', 'the question was taken back before its turn');
+      return this.session.generate(this.messages.slice(0, place() + 1), {
+        ...this.defaults,
+        ...options,
+        signal,
+        onToken: (token) => {
+          options.onToken?.(token);
+          onToken(token);
+        },
+      });
+    }, options.signal);
+    this.last = generation.then(
       ({ text }) => {
-        if (this.messages[asked - 1] === question) this.messages.splice(asked, 0, { role: 'assistant', content: text });
+        if (place() >= 0) this.messages.splice(place() + 1, 0, { role: 'assistant', content: text });
       },
       () => {
-        const at = this.messages.indexOf(question);
-        if (at >= 0) this.messages.splice(at, 1);
+        if (place() >= 0) this.messages.splice(place(), 1);
       },
     );
     return generation;
