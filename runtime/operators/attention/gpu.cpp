@@ -56,6 +56,7 @@ Status describeTiles(GpuPlanContext& c, const Tiles& t, int64_t min_queries) {
   b.define("COLUMNS", wide ? (t.head_dim + 31) / 32 : (t.head_dim + 63) / 64);
   if (wide) {
     b.flag("HALF", half);
+    b.define("SUM", half ? "h" : "o");
     b.define("STEPS", (t.head_dim + 15) / 16);
     b.define("TILE_B", std::max<int64_t>(256, 4 * t.head_dim));
   }

@@ -2,7 +2,8 @@
 // 4 rows x 8 columns of the output per 32 columns of D, all sums as vec4s over the four rows. Both products run in steps of 16, like a
 // GEMM: [16 elements][rows] and [16 elements][keys], then [16 keys][rows] and [16 keys][columns]; the loads of the next step are under
 // way during the products of this one. XORs of the vector's index keep the transposing stores in different banks.
-// HALF: what is staged is f16, half the bytes; products and sums are f32, since both can exceed f16.
+// HALF: what is staged is f16. Scores, which can exceed it, are f32. Probabilities are staged as 1/16 of themselves, so that the f16 sums
+// of their products with 16 values cannot exceed it.
 // Parameters, strides in vectors of 4: as tiles.wgsl.
 // Defines: GROUP, D (a multiple of 4, at most 128), STEPS = ceil(D / 16), COLUMNS = ceil(D / 32), TILE_B = max(256, 4 D), HALF, CACHED,
 // CAUSAL, MASK = none | bool | float, STORE, and those of ring.wgsl.
@@ -11,9 +12,11 @@ ${HEADER}
 #if HALF
 alias T4 = vec4<f16>;
 alias Rows = mat4x4<f16>;
+const kPart = 0.0625;
 #else
 alias T4 = vec4f;
 alias Rows = mat4x4f;
+const kPart = 1.0;
 #endif
 var<workgroup> tile_a: array<T4, 256>;        // [16][16 groups of rows]
 var<workgroup> tile_b: array<T4, ${TILE_B}>;  // [16][16 groups of keys], or [16 keys][columns]
@@ -126,29 +129,42 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(local_invocation_index) li: 
       if (tn / 4u == slab % 2u) {
         let to = tn % 4u * 64u + (tm ^ (tn % 4u * 4u));
         let left = slab < 2u;
-        tile_a[to] = T4(select(s4, s0, left));
-        tile_a[to + 16u] = T4(select(s5, s1, left));
-        tile_a[to + 32u] = T4(select(s6, s2, left));
-        tile_a[to + 48u] = T4(select(s7, s3, left));
+        tile_a[to] = T4(select(s4, s0, left) * kPart);
+        tile_a[to + 16u] = T4(select(s5, s1, left) * kPart);
+        tile_a[to + 32u] = T4(select(s6, s2, left) * kPart);
+        tile_a[to + 48u] = T4(select(s7, s3, left) * kPart);
       }
       for (var i = li; i < 16u * kD4; i += 128u) {
         tile_b[i] = T4(v[base + min(key0 + slab * 16u + i / kD4, last) * kD4 + i % kD4]);
       }
       workgroupBarrier();
+#if HALF
+#for c 0 COLUMNS
+      var h${c}_0 = T4(); var h${c}_1 = T4(); var h${c}_2 = T4(); var h${c}_3 = T4();
+#endfor
+#endif
 #for j 0 16
       {
-        let p = vec4f(tile_a[${j}u * 16u + (tm ^ (${j}u / 4u * 4u))]);
+        let p = tile_a[${j}u * 16u + (tm ^ (${j}u / 4u * 4u))];
 #for c 0 COLUMNS
         {
-          let b = vec4f(tile_b[${j}u * kD4 + min(${c}u * 8u + tn, kD4 - 1u)]);
-          o${c}_0 = fma(p, vec4f(b.x), o${c}_0);
-          o${c}_1 = fma(p, vec4f(b.y), o${c}_1);
-          o${c}_2 = fma(p, vec4f(b.z), o${c}_2);
-          o${c}_3 = fma(p, vec4f(b.w), o${c}_3);
+          let b = tile_b[${j}u * kD4 + min(${c}u * 8u + tn, kD4 - 1u)];
+          ${SUM}${c}_0 = fma(p, T4(b.x), ${SUM}${c}_0);
+          ${SUM}${c}_1 = fma(p, T4(b.y), ${SUM}${c}_1);
+          ${SUM}${c}_2 = fma(p, T4(b.z), ${SUM}${c}_2);
+          ${SUM}${c}_3 = fma(p, T4(b.w), ${SUM}${c}_3);
         }
 #endfor
       }
 #endfor
+#if HALF
+#for c 0 COLUMNS
+      o${c}_0 = fma(vec4f(h${c}_0), vec4f(16.0), o${c}_0);
+      o${c}_1 = fma(vec4f(h${c}_1), vec4f(16.0), o${c}_1);
+      o${c}_2 = fma(vec4f(h${c}_2), vec4f(16.0), o${c}_2);
+      o${c}_3 = fma(vec4f(h${c}_3), vec4f(16.0), o${c}_3);
+#endfor
+#endif
     }
   }
   // every invocation of a group of rows has summed its own keys
