@@ -9,7 +9,8 @@
 namespace etwgpu {
 namespace {
 
-constexpr int64_t kLeastChunk = 64;
+// Tokens of a chunk: the first one of a device that nothing is known of is short, for an abort waits for it.
+constexpr int64_t kLeastChunk = 64, kFirstChunk = 128;
 constexpr auto kChunkTime = std::chrono::milliseconds(60);
 // A step that takes longer keeps the GPU busy with one more waiting behind it.
 constexpr auto kLongStep = std::chrono::milliseconds(8);
@@ -53,7 +54,7 @@ Result<std::unique_ptr<Generator>> Generator::create(Delegate& delegate) {
 
   std::unique_ptr<Generator> generator(new Generator(delegate));
   generator->max_step_ = g.exprs.bounds(ids.dims[1]).max;
-  generator->chunk_ = delegate.preferredChunk();
+  generator->chunk_ = std::min(delegate.preferredChunk(), kFirstChunk);
   generator->vocabulary_ = g.exprs.bounds(logits.dims.back()).max;
   generator->all_positions_ = logits.dims.size() == 3;
   const int64_t capacity = cachePositions(g);

@@ -20,7 +20,7 @@ int GpuDelegate::stepDepth() const { return store_->device().capabilities().narr
 int64_t GpuDelegate::preferredChunk() const {
   const GpuCapabilities& caps = store_->device().capabilities();
   const LoadOptions& options = store_->options();
-  if (caps.narrow()) return 512;
+  if (caps.narrow()) return 64;
   return caps.subgroup_matrix && options.max_tier >= Tier::subgroup_matrix && options.precision == Precision::f16
              ? 2048
              : 1024;

@@ -15,11 +15,12 @@ int period = 0;
 /// Steps end when the test says so.
 class FakeDelegate final : public Delegate {
  public:
-  explicit FakeDelegate(int depth, bool all_positions = false) : depth_(depth) {
-    const ExprId s = b_.symbol("s", 1, 8, 0, 1);
+  /// rows: most tokens of a call.
+  explicit FakeDelegate(int depth, bool all_positions = false, int rows = 8) : depth_(depth) {
+    const ExprId s = b_.symbol("s", 1, rows, 0, 1);
     const ValueId ids = b_.input("ids", DType::i64, {1, s});
     b_.input("start", DType::i64, {1});
-    b_.state("cache", {1, 1, 32, 4});
+    b_.state("cache", {1, 1, 4 * rows, 4});
     b_.output(all_positions ? b_.node("test.decoder", {ids}, "logits", {1, s, 31})
                             : b_.node("test.decoder", {ids}, "logits", {1, 31}));
   }
@@ -37,6 +38,7 @@ class FakeDelegate final : public Delegate {
   }
   const ExecuteStats& lastStats() const override { return stats_; }
 
+  int64_t preferredChunk() const override { return 2048; }
   int maxSteps() const override { return depth_; }
   Status setSampling(const StepChoice& choice, std::span<const int32_t>) override {
     const bool greedy = choice.sampling.greedy() && !choice.log_probabilities && !choice.masked;
@@ -193,6 +195,16 @@ TEST(Generator, AnAbortWithinThePromptRunsNoFurtherChunk) {
     EXPECT_TRUE(finish(g->end()).ok());
     EXPECT_EQ(generate(*g, std::vector<int32_t>(20, 5), {.max_tokens = 3}), expected(std::vector<int32_t>(20, 5), 3));
   }
+}
+
+TEST(Generator, TheFirstChunkOfAnUnknownDeviceIsShort) {
+  FakeDelegate d(4, false, 1024);
+  const auto g = make(d);
+  generate(*g, std::vector<int32_t>(2000, 5), {.max_tokens = 1});
+  ASSERT_GE(d.calls.size(), 3u);  // this device is fast
+  EXPECT_EQ(d.calls[0].ids.size(), 128u);
+  EXPECT_EQ(d.calls[1].ids.size(), 512u);
+  EXPECT_EQ(d.calls[2].ids.size(), 1024u);
 }
 
 TEST(Generator, AnAbortBetweenTokensStartsNothing) {
