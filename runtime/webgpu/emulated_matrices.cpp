@@ -4,14 +4,19 @@
 #include <cctype>
 #include <set>
 
-#include "runtime/core/status.h"
-
 namespace etwgpu {
 namespace {
 
 void replaceAll(std::string& text, std::string_view from, std::string_view to) {
   for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
     text.replace(at, from.size(), to);
+}
+
+/// Where the text has `what`; going on without it would give another kernel.
+Result<size_t> find(const std::string& text, std::string_view what, size_t from = 0) {
+  const size_t at = text.find(what, from);
+  if (at != std::string::npos) return at;
+  return Status(Code::internal, format("no '%s' in WGSL of subgroup matrices", std::string(what).c_str()));
 }
 
 bool isName(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
@@ -42,15 +47,17 @@ void replaceCalls(std::string& text, std::string_view start, std::set<Call>& cal
   }
 }
 
-std::string elementType(const std::string& text, const std::string& array) {
+Result<std::string> elementType(const std::string& text, const std::string& array) {
   const std::string declaration = "var<workgroup> " + array + ":array<";
-  const size_t at = text.find(declaration) + declaration.size();
+  ETWGPU_ASSIGN(const size_t declared, find(text, declaration));
+  const size_t at = declared + declaration.size();
   return text.substr(at, text.find(',', at) - at);
 }
 
 /// The first member of the kernel's parameters.
-std::string firstMember(const std::string& text) {
-  const size_t at = text.find("struct Params {") + 15, begin = text.find_first_not_of(" \n", at);
+Result<std::string> firstMember(const std::string& text) {
+  ETWGPU_ASSIGN(const size_t at, find(text, "struct Params {"));
+  const size_t begin = text.find_first_not_of(" \n", at + 15);
   return text.substr(begin, text.find(':', begin) - begin);
 }
 
@@ -60,8 +67,9 @@ std::string half(const std::string& array, const std::string& type) {
   return format("f16(unpack2x16float(%s[at + i / %s][i %% %s / 2u])[i %% 2u])", array.c_str(), per, per);
 }
 
-std::string functionOf(const Call& c, const std::string& text, int size, int piece) {
-  const std::string type = elementType(text, c.array), name = c.function();
+Result<std::string> functionOf(const Call& c, const std::string& text, int size, int piece) {
+  ETWGPU_ASSIGN(const std::string type, elementType(text, c.array));
+  const std::string name = c.function();
   if (c.type.empty()) {
     // Whole vectors, since two lanes may not write components of one.
     std::string f = format("fn %s(offset: u32, c: Sums, stride: u32) {\n", name.c_str());
@@ -95,7 +103,7 @@ std::string functionOf(const Call& c, const std::string& text, int size, int pie
 }  // namespace
 
 /// Of WGSL as tools/embed_wgsl.py writes it, without most spaces.
-std::string emulateMatrices(std::string text, int size) {
+Result<std::string> emulateMatrices(std::string text, int size) {
   if (text.find("subgroup_matrix_result") == std::string::npos) return text;
   const int piece = std::max(4, size * size / kEmulatedLanes);  // elements of a result that a lane holds
   replaceAll(text, "enable chromium_experimental_subgroup_matrix;\n", "");
@@ -118,13 +126,19 @@ std::string emulateMatrices(std::string text, int size) {
       "    sums.v[j] = fma(f32(a.v[k]), f32(b.v[k * %du + j]), sums.v[j]);\n  } }\n  return sums;\n}\n",
       size, size * piece, piece, unsigned(size * size / piece), unsigned(size / piece), unsigned(size / piece),
       unsigned(piece), piece, piece);
-  for (const Call& call : calls) functions += functionOf(call, text, size, piece);
-  const size_t begin = text.find("@builtin(subgroup_id)"), body = text.find("{\n", begin);
+  if (calls.empty()) return Status(Code::internal, "WGSL of subgroup matrices that loads none");
+  for (const Call& call : calls) {
+    ETWGPU_ASSIGN(const std::string function, functionOf(call, text, size, piece));
+    functions += function;
+  }
+  ETWGPU_ASSIGN(const std::string member, firstMember(text));
+  ETWGPU_ASSIGN(const size_t begin, find(text, "@builtin(subgroup_id)"));
+  ETWGPU_ASSIGN(const size_t body, find(text, "{\n", begin));
   text.replace(begin, body + 2 - begin,
                format(") {\n  let sg = li / %du;\n  let lane = li %% %du;\n  emulated_lane = lane;\n"
                       // not a constant, since unrolled loops would compile for minutes
                       "  emulated_size = %du + (params.%s >> 31u);\n",
-                      kEmulatedLanes, kEmulatedLanes, size, firstMember(text).c_str()));
+                      kEmulatedLanes, kEmulatedLanes, size, member.c_str()));
   return text + functions;
 }
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/core/status.h"
+
 namespace etwgpu {
 
 /// Invocations of a subgroup of the emulation, whatever the device's subgroups are.
@@ -13,6 +15,6 @@ inline constexpr int kEmulatedLanes = 32;
 /// subgroup, each of which holds a piece of a row of a result. Our kernels keep to these conventions: the types'
 /// aliases are Left, Right (f16) and Sums (f32), matrices lie in workgroup arrays of vec4u, vec2u or vec4f, and the
 /// entry point takes `li`, `sg` and `lane` in this order. Text without subgroup matrices is returned as it is.
-std::string emulateMatrices(std::string text, int size);
+Result<std::string> emulateMatrices(std::string text, int size);
 
 }  // namespace etwgpu

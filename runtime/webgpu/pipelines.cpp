@@ -10,7 +10,9 @@ Result<std::shared_ptr<Pipeline>> PipelineCache::get(const WgslVariant& variant,
   if (const auto it = pipelines_.find(key); it != pipelines_.end()) return it->second;
   ETWGPU_ASSIGN(std::string code, expandWgsl(variant));
 #ifndef __EMSCRIPTEN__
-  if (device_.emulatedMatrices()) code = emulateMatrices(std::move(code), device_.emulatedMatrices());
+  if (device_.emulatedMatrices()) {
+    ETWGPU_ASSIGN(code, emulateMatrices(std::move(code), device_.emulatedMatrices()));
+  }
 #endif
   const Layout& made = layoutOf(layout);
   auto pipeline = std::make_shared<Pipeline>();
