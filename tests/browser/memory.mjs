@@ -46,14 +46,14 @@ export function memoryTests({ test, llm, full }) {
     });
   }
 
-  async function generations(s, label, loadOptions) {
+  async function generations(s, label, loadOptions, maxTokens = 3) {
     const count = full ? 100 : 10;
     await test(`${label}: memory is flat over ${count} generations`, async () => {
       await s.load('llm', { modelUrl: llm, instrument: true, ...loadOptions });
       const seen = [];
       for (let i = 0; i < count; ++i) {
         const prompt = { tokenIds: [1, 504 + i, 253, 28] };
-        unwrap(await s.call('generate', { key: 'llm', prompt, options: { maxTokens: 3 } }));
+        unwrap(await s.call('generate', { key: 'llm', prompt, options: { maxTokens } }));
         const report = unwrap(await s.call('memory', { key: 'llm' }));
         const { gpuBytes } = await askInstrument(s.page);
         const gpu = Object.values(gpuBytes).reduce((a, b) => a + b);

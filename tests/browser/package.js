@@ -332,6 +332,7 @@ window.tests = {
     for (const close of gone.splice(0)) close();
     return first;
   },
+  checksum: ({ key }) => checksumOf(sessions[key]),
   /** Runs that are dropped: one before it starts, the queue behind it. */
   async abortRuns({ key }) {
     const controller = new AbortController();

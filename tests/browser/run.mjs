@@ -63,13 +63,13 @@ class Setting {
   }
 }
 
-/** Greedy ids of the first `prompts` prompts against eager's, and what the page heard on the way. */
-async function generates(s, label, expected, loadOptions, check = () => {}, prompts = Infinity) {
+/** Greedy ids against eager's, and what the page heard on the way. */
+async function generates(s, label, expected, loadOptions, check = () => {}) {
   await test(`${label}: greedy ids equal eager's`, async () => {
     const loaded = await s.load('llm', { modelUrl: llm, instrument: true, ...loadOptions });
     check(loaded);
     const speeds = [];
-    for (const item of expected.generate.slice(0, prompts)) {
+    for (const item of expected.generate) {
       const tokens = unwrap(await s.call('tokenize', { key: 'llm', prompt: [{ role: 'user', content: item.text }] }));
       assert(
         JSON.stringify(tokens) === JSON.stringify(item.promptIds),
@@ -219,6 +219,17 @@ async function sequences(s, label, expected, counted) {
     const gone = await s.call('generate', { key: 'other', prompt: 'a' });
     assert(gone.error?.class === 'DisposedError', JSON.stringify(gone));
     return `${(bytes / 1e6).toFixed(1)} MB`;
+  });
+}
+
+async function atOnce(s, label, expected) {
+  await test(`${label}: eight answers asked for at once are those of each alone`, async () => {
+    const items = [...Array(4).fill(expected.generate[0]), ...Array(4).fill(expected.generate[1])];
+    const prompts = items.map(({ promptIds }) => ({ key: 'llm', prompt: { tokenIds: promptIds } }));
+    const results = await Promise.all(prompts.map((ask) => s.call('generate', { ...ask, options: { maxTokens: 2 } })));
+    for (const [i, { tokenIds }] of results.map(unwrap).entries()) {
+      assert(String(tokenIds) === String(items[i].ids.slice(0, 2)), `number ${i}: ${tokenIds}`);
+    }
   });
 }
 
@@ -423,7 +434,7 @@ async function main() {
   // the same on one thread as on two runs on one.
   await withSetting('chromium', true, async (s) => {
     const webgpu = 'chromium webgpu';
-    await generates(s, webgpu, expected, { device: 'webgpu' }, on('webgpu'), FULL ? Infinity : 1);
+    await generates(s, webgpu, expected, { device: 'webgpu' }, on('webgpu'));
     await tokenCosts(s, webgpu, layers);
     if (FULL) await conversations(s, webgpu, expected);
     await s.call('dispose', { key: 'llm' });
@@ -432,9 +443,10 @@ async function main() {
     await gpuCrash(s, webgpu, expected);
     await disposes(s, webgpu);
     if (FULL) await cycles(s, webgpu, { device: 'webgpu' });
+    if (FULL) await generations(s, webgpu, { device: 'webgpu' }, 1); // seconds a token
     const threads = 'chromium wasm, 2 threads';
     const load = { device: 'wasm', activations: 'exact', threads: 2 };
-    await generates(s, threads, expected, load, on('wasm', 2), FULL ? Infinity : 1);
+    await generates(s, threads, expected, load, on('wasm', 2));
     if (FULL) await conversations(s, threads, expected);
     await s.call('dispose', { key: 'llm' });
     await classifies(s, threads, load);
@@ -449,6 +461,7 @@ async function main() {
       if (FULL || tier === 'relaxed') {
         await conversations(s, label, expected);
         await sequences(s, label, expected);
+        await atOnce(s, label, expected);
         await drafts(s, label);
         await savedStates(s, label, expected);
         await grammars(s, label);
@@ -471,6 +484,7 @@ async function main() {
     await generates(s, webgpu, expected, { device: 'webgpu', grammarUrl: '/xgrammar/index.js' }, on('webgpu'));
     await tokenCosts(s, webgpu, layers);
     await sequences(s, webgpu, expected, true);
+    await atOnce(s, webgpu, expected);
     if (FULL) await drafts(s, webgpu);
     await conversations(s, webgpu, expected);
     if (FULL) await savedStates(s, webgpu, expected);

@@ -5,27 +5,31 @@ import { countWork } from '../work_counts.mjs';
 import { FOLDER, LLM, MOUNTS, test, url, wasm } from './setting.mjs';
 
 export async function failingWorkers({ page }, label) {
-  const load = { ...wasm, debug: { instrument: url(page, '/saboteur.js') } };
-  /** Twenty runs under way, and what `deed` makes of them. */
+  /** Twenty answers under way, and what `deed` makes of them. */
   const during = async (key, deed) => {
-    const calls = Promise.allSettled(Array.from({ length: 20 }, () => page.do('run', { key })));
+    const calls = Promise.allSettled(Array.from({ length: 20 }, () => page.do('checksum', { key })));
     await page.do('sabotage', { deed });
     return (await calls).filter((c) => c.status === 'rejected').map((c) => c.reason);
   };
-  await test(`${label}: a worker that the browser ends fails all calls, and the session can be reloaded`, async () => {
-    await page.do('open', { key: 'dying', ...load });
-    const failed = await during('dying', 'close');
-    assert(failed.length > 0 && failed.every((e) => e.class === 'WorkerDiedError'), failed);
-    assert((await page.fails('run', { key: 'dying' })).class === 'WorkerDiedError', 'a later call');
-    assert((await page.do('reload', { key: 'dying' })).cache.state === 'hit', 'downloaded again');
-    assert(JSON.stringify(await page.do('run', { key: 'dying' })) === '[1,1000]', 'runs again');
-    await page.do('close', { key: 'dying' });
-  });
-  await test(`${label}: an error that nobody catches in the worker fails all calls`, async () => {
-    await page.do('open', { key: 'broken', ...load });
-    const failed = await during('broken', 'throw');
-    assert(failed.length > 0 && failed.every((e) => e.class === 'WorkerDiedError' && /boom/.test(e.message)), failed);
-  });
+  for (const modelUrl of [FOLDER, LLM]) {
+    const load = { modelUrl, device: 'wasm', debug: { instrument: url(page, '/saboteur.js') } };
+    const where = `${label}, ${modelUrl.split('/').at(-2)}`;
+    await test(`${where}: a worker that the browser ends fails all calls, and the session can be reloaded`, async () => {
+      await page.do('open', { key: 'dying', ...load });
+      const answer = await page.do('checksum', { key: 'dying' });
+      const failed = await during('dying', 'close');
+      assert(failed.length > 0 && failed.every((e) => e.class === 'WorkerDiedError'), failed);
+      assert((await page.fails('checksum', { key: 'dying' })).class === 'WorkerDiedError', 'a later call');
+      assert((await page.do('reload', { key: 'dying' })).cache.state === 'hit', 'downloaded again');
+      assert((await page.do('checksum', { key: 'dying' })) === answer, 'answers as before');
+      await page.do('close', { key: 'dying' });
+    });
+    await test(`${where}: an error that nobody catches in the worker fails all calls`, async () => {
+      await page.do('open', { key: 'broken', ...load });
+      const failed = await during('broken', 'throw');
+      assert(failed.length > 0 && failed.every((e) => e.class === 'WorkerDiedError' && /boom/.test(e.message)), failed);
+    });
+  }
 }
 
 export async function starting({ page }, label) {
