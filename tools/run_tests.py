@@ -1,9 +1,9 @@
 """Build everything, run all suites, and end with the line `N passed, N failed`.
 
-Builds and exports run one after another; then suites run side by side, the longest first. A suite fails as a whole (one
-failure more) if it crashes, runs out of time or counts no test: a silent suite is not a green one. ETWGPU_TEST_FULL=1
-adds the long suites. `run_tests.py NAME...` runs only the suites of these names. The output of each is in
-build/test-reports.
+Builds run one after another; then suites run side by side, the longest first, beginning with those that need no model
+while the models are exported. A suite fails as a whole (one failure more) if it crashes, runs out of time or counts no
+test: a silent suite is not a green one. ETWGPU_TEST_FULL=1 adds the long suites. `run_tests.py NAME...` runs only the
+suites of these names. The output of each is in build/test-reports.
 """
 
 import json
@@ -75,30 +75,27 @@ class Suite:
     needs: str = ""  # a path or glob below the root; without it the suite is not there yet
     minutes: int = 20
     full: bool = False  # only with ETWGPU_TEST_FULL=1
+    models: bool = False  # needs what is exported
 
 
+def pytest(name: str, *paths: str) -> Suite:
+    command = [sys.executable, "-m", "pytest", *paths, "-q", "--junitxml={report}"]
+    return Suite(name, command, from_xml, needs="tests/**/test_*.py", minutes=120 if FULL else 40, models=True)
+
+
+def mutations(name: str, preset: str, full: bool = False) -> Suite:
+    command = ["tools/mutations.sh", preset, "10000"]
+    return Suite(name, command, from_json_line, needs="tests/fuzz/CMakeLists.txt", full=full, models=True)
+
+
+EXPORTS = Suite("exports", ["sh", "-ec", "tools/fixtures.sh; tools/models.sh"], no_tests)
 SUITES = [
     Suite("build native", ["make", "build"], no_tests),
     Suite("build wasm", ["make", "wasm"], no_tests, needs="runtime/bindings/wasm/*.cpp"),
     Suite("build web", ["make", "web"], no_tests, needs="web/package.json"),
     Suite("build asan", ["make", "build-asan"], no_tests, full=True),
-    Suite("export fixtures", ["tools/fixtures.sh"], no_tests),
-    Suite("export models", ["tools/models.sh"], no_tests),
+    EXPORTS,
     # from here on the longest first
-    Suite(
-        "python",
-        [sys.executable, "-m", "pytest", "tests", "-q", "--junitxml={report}"],
-        from_xml,
-        needs="tests/**/test_*.py",
-        minutes=120 if FULL else 40,
-    ),
-    Suite(
-        "browser",
-        ["node", "tests/browser/run.mjs"],
-        from_json_line,
-        needs="tests/browser/run.mjs",
-        minutes=120 if FULL else 40,
-    ),
     Suite(
         "c++",
         ["build/native/etwgpu_tests", "--gtest_output=xml:{report}"],
@@ -107,21 +104,37 @@ SUITES = [
         # compiles WGSL variants (full: all) for the software GPU, unless Mesa has them in its cache
         minutes=90 if FULL else 40,
     ),
+    Suite("wgsl", [sys.executable, "tools/validate_wgsl.py"], from_json_line, needs="tools/wgsl_variants"),
+    Suite("lint", [sys.executable, "tools/lint.py"], from_json_line),
+    Suite(
+        "web",
+        ["npm", "exec", "--workspace=web", "--", "vitest", "run", "--reporter=json", "--outputFile={report}"],
+        from_vitest,
+        needs="web/package.json",
+    ),
+    pytest("python", "tests", "--ignore=tests/operators"),
+    pytest("operators", "tests/operators"),
+    Suite(
+        "browser",
+        ["node", "tests/browser/run.mjs"],
+        from_json_line,
+        needs="tests/browser/run.mjs",
+        minutes=120 if FULL else 40,
+        models=True,
+    ),
+    Suite(
+        "package", ["node", "tests/browser/package.mjs"], from_json_line, needs="tests/browser/package.mjs", models=True
+    ),
     Suite(
         "consumers",
         ["node", "tests/consumers/run.mjs"],
         from_json_line,
         needs="tests/consumers/run.mjs",
         minutes=40,
+        models=True,
     ),
-    Suite("package", ["node", "tests/browser/package.mjs"], from_json_line, needs="tests/browser/package.mjs"),
-    Suite(
-        "mutations asan",
-        ["tools/mutations.sh", "native-asan", "10000"],
-        from_json_line,
-        needs="tests/fuzz/CMakeLists.txt",
-        full=True,
-    ),
+    mutations("mutations", "native"),
+    mutations("mutations asan", "native-asan", full=True),
     Suite(
         "c++ asan",
         ["build/native-asan/etwgpu_tests", "--gtest_output=xml:{report}"],
@@ -129,15 +142,6 @@ SUITES = [
         needs="tests/cpp/**/*_test.cpp",
         minutes=90,
         full=True,
-    ),
-    Suite("lint", [sys.executable, "tools/lint.py"], from_json_line),
-    Suite("mutations", ["tools/mutations.sh", "native", "10000"], from_json_line, needs="tests/fuzz/CMakeLists.txt"),
-    Suite("wgsl", [sys.executable, "tools/validate_wgsl.py"], from_json_line, needs="tools/wgsl_variants"),
-    Suite(
-        "web",
-        ["npm", "exec", "--workspace=web", "--", "vitest", "run", "--reporter=json", "--outputFile={report}"],
-        from_vitest,
-        needs="web/package.json",
     ),
 ]
 
@@ -185,7 +189,7 @@ def run(suite: Suite) -> tuple[Counts, str]:
 
 
 def run_all(suites: Sequence[Suite]) -> Counts:
-    """Runs the preparations in order, then the others side by side; prints when each begins and how it ended."""
+    """Runs the builds in order, then the others side by side; prints when each begins and how it ended."""
     total, lock = Counts(), threading.Lock()
     numbers = {suite.name: f"[{number}/{len(suites)}] {suite.name}" for number, suite in enumerate(suites, 1)}
 
@@ -208,11 +212,22 @@ def run_all(suites: Sequence[Suite]) -> Counts:
             total.failed += counts.failed
             total.skipped += counts.skipped
 
-    for suite in suites:
-        if suite.counts is no_tests:
+    builds = [suite for suite in suites if suite.counts is no_tests and suite is not EXPORTS]
+    for suite in builds:
+        one(suite)
+    exported = threading.Event()
+
+    def in_turn(suite: Suite) -> None:
+        if suite.models and EXPORTS in suites:
+            exported.wait()
+        try:
             one(suite)
+        finally:
+            if suite is EXPORTS:
+                exported.set()
+
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        for done in [pool.submit(one, suite) for suite in suites if suite.counts is not no_tests]:
+        for done in [pool.submit(in_turn, suite) for suite in suites if suite not in builds]:
             done.result()
     return total
 

@@ -317,7 +317,7 @@ TEST(Variants, EveryVariantRunsAndEqualsTheCpu) {
   const uint32_t lanes = std::max<uint32_t>((*device)->capabilities().subgroup_min, 8);
   // A software GPU takes minutes to compile them all: all of them in full runs, else a sample.
   const char* full = std::getenv("ETWGPU_TEST_FULL");
-  const int every = full && *full == '1' ? 1 : 32;
+  const int every = full && *full == '1' ? 1 : 64;
   const char* chosen = std::getenv("ETWGPU_TEST_CASES");  // or those that have this in their names
   int number = 0;
   for (const VariantSetting& setting : variantSettings(lanes))
