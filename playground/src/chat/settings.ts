@@ -74,16 +74,24 @@ export const FIELDS: Field[] = [
     max: 2,
     step: 0.05,
   },
+  // far below what `generate` takes: attempts are added
+  { name: 'seed', label: 'Seed', help: 'The same seed gives the same answer.', min: 0, max: 2 ** 32 - 1, step: 1 },
 ];
 
+/** A number that a field takes: within its bounds, and whole where its steps are. Its default for what is no number. */
+export function bounded({ name, min, max, step }: Field, value: number): number {
+  if (!Number.isFinite(value)) return DEFAULTS[name];
+  return Math.min(max, Math.max(min, Number.isInteger(step) ? Math.round(value) : value));
+}
+
 export const sampling = remembered<Sampling>('sampling', DEFAULTS);
+// what an earlier visit has kept may be out of bounds, or of another version of this page
+sampling.value = FIELDS.reduce(
+  (all, field) => ({ ...all, [field.name]: bounded(field, sampling.value[field.name]) }),
+  DEFAULTS,
+);
 /** The system prompt of the next new conversation. */
 export const system = remembered<string>('system prompt', '');
-
-/** A number that a field takes: within its bounds. */
-export function bounded(field: Field, value: number): number {
-  return Number.isFinite(value) ? Math.min(field.max, Math.max(field.min, value)) : DEFAULTS[field.name];
-}
 
 /** Warm enough to answer differently where the settings would give the same answer again. */
 const RETRY_TEMPERATURE = 0.7;

@@ -6,30 +6,34 @@ import { bounded, DEFAULTS, FIELDS, sampling, system, type Field } from './setti
 function SamplingField({ field }: { field: Field }) {
   const { name, label, help, min, max, step } = field;
   const value = sampling.value[name];
-  const set = (text: string) => (sampling.value = { ...sampling.value, [name]: bounded(field, Number(text)) });
+  // an emptied field is no 0
+  const set = (text: string) => (sampling.value = { ...sampling.value, [name]: bounded(field, parseFloat(text)) });
   return (
     <div class="setting">
       <label for={`setting-${name}`}>{label}</label>
       <input
         id={`setting-${name}`}
         type="number"
-        inputMode="decimal"
+        inputMode={Number.isInteger(step) ? 'numeric' : 'decimal'}
         min={min}
         max={max}
         step={step}
         value={value}
         onChange={(e) => set(e.currentTarget.value)}
       />
-      <input
-        type="range"
-        aria-label={label}
-        aria-describedby={`help-${name}`}
-        min={min}
-        max={max}
-        step={step}
-        value={value}
-        onInput={(e) => set(e.currentTarget.value)}
-      />
+      {/* where one number is as good as another there is nothing to slide to */}
+      {name !== 'seed' && (
+        <input
+          type="range"
+          aria-label={label}
+          aria-describedby={`help-${name}`}
+          min={min}
+          max={max}
+          step={step}
+          value={value}
+          onInput={(e) => set(e.currentTarget.value)}
+        />
+      )}
       <p id={`help-${name}`}>{help}</p>
     </div>
   );
@@ -51,6 +55,7 @@ export function SettingsSheet({ open, onClose }: { open: boolean; onClose: () =>
           <textarea
             id="setting-system"
             rows={4}
+            dir="auto"
             placeholder="For example: Answer in one short sentence."
             value={current.value?.system ?? system.value}
             onInput={(e) => setSystem(e.currentTarget.value)}
@@ -60,21 +65,6 @@ export function SettingsSheet({ open, onClose }: { open: boolean; onClose: () =>
         {FIELDS.map((field) => (
           <SamplingField key={field.name} field={field} />
         ))}
-        <div class="setting">
-          <label for="setting-seed">Seed</label>
-          <input
-            id="setting-seed"
-            type="number"
-            min={0}
-            step={1}
-            value={sampling.value.seed}
-            onChange={(e) => {
-              const seed = Math.max(0, Math.floor(Number(e.currentTarget.value) || 0));
-              sampling.value = { ...sampling.value, seed };
-            }}
-          />
-          <p>The same seed gives the same answer.</p>
-        </div>
         <button type="button" onClick={() => (sampling.value = DEFAULTS)}>
           Back to the defaults
         </button>

@@ -1,5 +1,5 @@
 // What happened and what to do, for people.
-import { ExecuTorchError } from 'executorch-webgpu';
+import { ExecuTorchError, type ErrorCode } from 'executorch-webgpu';
 
 export interface Problem {
   what: string;
@@ -7,7 +7,7 @@ export interface Problem {
   remedy: string;
   /** The error as the package tells it. */
   detail: string;
-  code: string;
+  code: ErrorCode;
 }
 
 type Words = [what: string, remedy: string];
@@ -17,7 +17,14 @@ const DAMAGED: Words = [
 ];
 const NEWER: Words = ['This model needs a newer version of this page.', 'Reload the page, then load the model again.'];
 
-const WORDS: Partial<Record<string, Words>> = {
+const BROKEN: Words = ['Something unexpected went wrong.', 'Load the model again.'];
+
+/** Every code has its words: without, this does not compile. */
+const WORDS: Record<ErrorCode, Words> = {
+  invalid_argument: [
+    'The model cannot work with what it was given.',
+    'Try other words or another picture, the default settings, or another model.',
+  ],
   no_adapter: ['This browser offers no usable GPU.', 'Choose “CPU”, then load the model again.'],
   device_lost: [
     'The GPU was reset or went to sleep.',
@@ -40,6 +47,12 @@ const WORDS: Partial<Record<string, Words>> = {
   build_mismatch: ['This page is half updated.', 'Reload the page.'],
   worker_died: ['The model’s process ended.', 'Load the model again. If it ends again, choose a smaller model.'],
   disposed: ['The model is no longer loaded.', 'Load it again.'],
+  cancelled: ['This was stopped before it was done.', 'Start it again.'],
+  // of parts that this page does not use
+  saved_state: BROKEN,
+  non_finite: BROKEN,
+  package_missing: BROKEN,
+  internal: BROKEN,
 };
 
 const MISSING: Words = [
@@ -50,7 +63,8 @@ const MISSING: Words = [
 const NOT_THERE = /the server answered (404|410)\b/;
 
 /** Where a code means something else while a model is loaded. */
-const LOAD_WORDS: Partial<Record<string, Words>> = {
+const LOAD_WORDS: Partial<Record<ErrorCode, Words>> = {
+  invalid_argument: ['This page cannot use this model.', 'Choose another model.'],
   limit_exceeded: [
     'This model is larger than this device or browser can hold.',
     'Choose “CPU” if the GPU is the limit, or a smaller model.',
@@ -61,9 +75,7 @@ const LOAD_WORDS: Partial<Record<string, Words>> = {
 export function explain(error: unknown, loading = false): Problem {
   const code = error instanceof ExecuTorchError ? error.code : 'internal';
   const missing = code === 'io_error' && error instanceof Error && NOT_THERE.test(error.message);
-  const [what, remedy] = (missing && MISSING) ||
-    (loading && LOAD_WORDS[code]) ||
-    WORDS[code] || ['Something unexpected went wrong.', 'Load the model again.'];
+  const [what, remedy] = (missing && MISSING) || (loading && LOAD_WORDS[code]) || WORDS[code];
   return { what, remedy, detail: error instanceof Error ? `${error.name}: ${error.message}` : String(error), code };
 }
 

@@ -202,6 +202,40 @@ async function settings(visitor, values) {
   await visitor.raw.waitForSelector('dialog[open]', { state: 'detached' });
 }
 
+async function kept(browser, server, test) {
+  await test('settings: what is typed or was kept stays within what a model takes', async () => {
+    const visitor = await Visitor.open(browser, server);
+    const shown = () =>
+      visitor.raw
+        .locator('.setting input[type=number]')
+        .evaluateAll((all) => all.map(({ id, value }) => `${id.replace('setting-', '')} ${value}`).join(', '));
+    const sheet = () => visitor.click('button', 'How it answers: settings');
+    await settings(visitor, {
+      temperature: '',
+      maxTokens: '17.7',
+      topP: '',
+      topK: '7.7',
+      minP: '-1',
+      repetitionPenalty: '1.25',
+      seed: '1e300',
+    });
+    await sheet();
+    const bounded = 'temperature 0, maxTokens 18, topP 0.9, topK 8, minP 0, repetitionPenalty 1.25, seed 4294967295';
+    assert((await shown()) === bounded, await shown());
+    await visitor.raw.evaluate(() => {
+      const odd = { temperature: 'hot', maxTokens: 7.7, topP: 9, topK: 2.5, minP: null, seed: -1, gone: 1 };
+      localStorage.setItem('sampling', JSON.stringify(odd));
+    });
+    await visitor.raw.reload();
+    await sheet();
+    const defaults = 'temperature 0, maxTokens 16, topP 1, topK 3, minP 0, repetitionPenalty 1.1, seed 0';
+    assert((await shown()) === defaults, await shown());
+    const names = await visitor.raw.evaluate(() => Object.keys(JSON.parse(localStorage.getItem('sampling'))));
+    assert(!names.includes('gone'), names); // the package refuses options that it does not know
+    await visitor.close();
+  });
+}
+
 async function breakdown(browser, test) {
   await test('a model gets what the settings say; one that breaks down is loaded again, and the conversation goes on', async () => {
     const server = await serve({
@@ -222,9 +256,9 @@ async function breakdown(browser, test) {
       await settings(visitor, {
         system: 'You like whales.',
         temperature: '0.3',
-        topK: '9',
-        seed: '4',
-        maxTokens: '400',
+        topK: '8.7',
+        seed: '4.2',
+        maxTokens: '399.9',
       });
       await visitor.raw.fill('#prompt', story);
       await visitor.raw.keyboard.press('Enter');
@@ -287,5 +321,6 @@ export async function pageTests(browser, server, test) {
   await pictures(browser, server, test);
   await models(browser, server, test);
   await devicePage(browser, server, test);
+  await kept(browser, server, test);
   await breakdown(browser, test);
 }
