@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { launch } from '../../tools/browser/launch.mjs';
 import { chatTests } from './playground/chat.mjs';
 import { firefoxTests } from './playground/firefox.mjs';
+import { layoutTests } from './playground/layout.mjs';
 import { pageTests } from './playground/pages.mjs';
 import { qualityTests } from './playground/quality.mjs';
 import { shellTests } from './playground/shell.mjs';
@@ -22,6 +23,7 @@ export async function playgroundTests(runner) {
     await siteTests(browser, server, named);
     await shellTests(browser, server, named);
     await qualityTests(browser, server, named);
+    await layoutTests(browser, server, named);
   } finally {
     await browser.close();
     await server.close();

@@ -30,6 +30,7 @@ export function Composer({ conversationId }: { conversationId: string | undefine
         id="prompt"
         ref={area}
         rows={1}
+        dir="auto"
         placeholder="Ask something"
         autocomplete="off"
         enterkeyhint="send"

@@ -29,7 +29,7 @@ function Code({ text, lang }: { text: string; lang: string | undefined }) {
         <span>{lang?.split(/\s/)[0] || 'code'}</span>
         <CopyButton text={() => text} label="Copy the code" />
       </div>
-      <pre tabIndex={0} aria-label={`Code${lang ? `, ${lang}` : ''}`}>
+      <pre dir="ltr" tabIndex={0} aria-label={`Code${lang ? `, ${lang}` : ''}`}>
         <code>{text}</code>
       </pre>
     </div>
@@ -62,7 +62,9 @@ function Table({ header, rows }: Tokens.Table) {
 }
 
 function List({ ordered, start, items }: Tokens.List) {
-  const children = items.map((item) => <li>{nodes(item.tokens)}</li>);
+  const children = items.map((item) => (
+    <li class={item.task ? (item.checked ? 'done' : 'to-do') : undefined}>{nodes(item.tokens)}</li>
+  ));
   return ordered ? <ol start={Number(start) || 1}>{children}</ol> : <ul>{children}</ul>;
 }
 
@@ -97,7 +99,7 @@ function node(token: Token): ComponentChildren {
     case 'del':
       return <del>{nodes(t.tokens)}</del>;
     case 'codespan':
-      return <code>{t.text}</code>;
+      return <code dir="ltr">{t.text}</code>;
     case 'escape':
       return t.text;
     case 'link':
@@ -108,9 +110,8 @@ function node(token: Token): ComponentChildren {
       return 'tokens' in t && t.tokens ? nodes(t.tokens) : plain(t.text);
     case 'space':
     case 'def':
+    case 'checkbox': // its list item's bullet
       return null;
-    case 'checkbox':
-      return t.checked ? '☑ ' : '☐ ';
     default:
       return token.raw; // HTML among others: as it was written
   }

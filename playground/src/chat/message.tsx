@@ -1,7 +1,7 @@
 // One message, with what can be done with it.
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { CopyButton, IconButton } from '../shell/controls.js';
-import { milliseconds, plural } from '../model/format.js';
+import { joined, milliseconds, plural } from '../model/format.js';
 import { busy, edit, live, retry } from './answer.js';
 import { Markdown } from './markdown.js';
 import type { Message, Stats } from './types.js';
@@ -14,7 +14,7 @@ const ENDED = {
 
 function statsText({ device, tokens, tokensPerSecond, firstTokenMs }: Stats): string {
   const speed = tokensPerSecond === undefined ? [] : [`${tokensPerSecond.toFixed(1)} tokens/s`];
-  return [...speed, plural(tokens, 'token'), `first after ${milliseconds(firstTokenMs)}`, device].join(' · ');
+  return joined([...speed, plural(tokens, 'token'), `first after ${milliseconds(firstTokenMs)}`, device]);
 }
 
 interface EditorProps {
@@ -46,7 +46,7 @@ function Editor({ text, onDone, onSave }: EditorProps) {
   };
   return (
     <div class="editor">
-      <textarea ref={area} aria-label="Your message" defaultValue={text} onKeyDown={onKeyDown} />
+      <textarea ref={area} dir="auto" aria-label="Your message" defaultValue={text} onKeyDown={onKeyDown} />
       <div class="editor-buttons">
         <button type="button" class="small" onClick={onDone}>
           Cancel
@@ -68,7 +68,9 @@ function UserMessage({ message }: { message: Message }) {
   }
   return (
     <>
-      <div class="bubble">{message.content}</div>
+      <div class="bubble" dir="auto">
+        {message.content}
+      </div>
       <div class="actions">
         <IconButton icon="edit" label="Edit your message" disabled={busy.value} onClick={() => setEditing(true)} />
         <CopyButton label="Copy your message" text={() => message.content} />
@@ -81,7 +83,7 @@ function LiveAnswer() {
   const { text, tokensPerSecond } = live.value ?? { text: '' };
   return (
     <>
-      <div class="prose streaming">
+      <div class="prose streaming" dir="auto">
         <Markdown text={text} />
       </div>
       <div class="actions">
@@ -94,7 +96,7 @@ function LiveAnswer() {
 function Answer({ message, last }: { message: Message; last: boolean }) {
   return (
     <>
-      <div class="prose">
+      <div class="prose" dir="auto">
         <Markdown text={message.content} />
         {message.ended && <p class="note">{ENDED[message.ended]}</p>}
       </div>

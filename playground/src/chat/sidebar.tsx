@@ -17,7 +17,7 @@ function Row({ conversation, onMore, onOpen }: { conversation: Conversation; onM
         aria-current={current.value?.id === id ? 'true' : undefined}
         onClick={onOpen}
       >
-        <span>{title}</span>
+        <span dir="auto">{title}</span>
         {live.value?.conversationId === id && <span class="dot" aria-label="answering" role="img" />}
       </a>
       <button
@@ -63,7 +63,7 @@ function More({ conversation, onClose }: { conversation: Conversation; onClose: 
       <form class="rename" onSubmit={rename}>
         <label>
           Name
-          <input name="title" defaultValue={title} maxLength={120} autocomplete="off" />
+          <input name="title" dir="auto" defaultValue={title} maxLength={120} autocomplete="off" />
         </label>
         <button type="submit">Rename</button>
       </form>

@@ -22,6 +22,9 @@ export function rate(count: number, ms: number): number | undefined {
   return count > 0 && ms > 0 ? (1000 * count) / ms : undefined;
 }
 
+/** "99 MB · Apache-2.0": the dot stays with what is before it, so that no line begins with one. */
+export const joined = (parts: readonly string[]): string => parts.join('\u00a0· ');
+
 export const whole = (count: number): string => count.toLocaleString('en');
 
 export const plural = (count: number, word: string): string => `${whole(count)} ${word}${count === 1 ? '' : 's'}`;

@@ -5,7 +5,7 @@ import { ProgressBar } from '../shell/controls.js';
 import { onDevice } from './cache.js';
 import { catalogProblem, catalogReady, type ModelEntry } from './catalog.js';
 import { capabilities, chooseDevice, device, where, type DeviceChoice, type Engine } from './engine.js';
-import { bytes, plural, seconds } from './format.js';
+import { bytes, joined, plural, seconds } from './format.js';
 import type { Problem } from './problem.js';
 
 const PHASES: Record<Progress['phase'], string> = {
@@ -28,7 +28,7 @@ function progressText({ phase, loaded, total, cached, secondsLeft }: Progress, s
     parts.push(`${bytes(Math.min(loaded, all))} of ${bytes(all)}`);
   }
   if (secondsLeft !== undefined) parts.push(`${seconds(secondsLeft)} left`);
-  return parts.join(' · ');
+  return joined(parts);
 }
 
 function LoadingView({ engine, progress }: { engine: Engine; progress: Progress }) {
@@ -82,7 +82,8 @@ function expectation(): string {
 /** `facts`: what one line has room for. */
 export function modelFacts(model: ModelEntry): string {
   const size = model.size === undefined ? undefined : bytes(model.size);
-  return [size, model.licence, onDevice(model) && 'on this device'].filter(Boolean).join(' · ');
+  const facts = [size, model.licence, onDevice(model) ? 'on this device' : undefined];
+  return joined(facts.filter((fact) => fact !== undefined));
 }
 
 function ModelChoice({ engine, busy }: { engine: Engine; busy: boolean }) {

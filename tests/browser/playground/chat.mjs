@@ -28,7 +28,7 @@ async function firstVisit(browser, server, test) {
     const [answer] = await visitor.answers();
     assert(/Paris/.test(answer), `the answer is "${answer}"`);
     const stats = await visitor.text('.stats');
-    assert(/tokens\/s · \d+ tokens? · first after .* · CPU/.test(stats), stats);
+    assert(/tokens\/s\s· \d+ tokens?\s· first after .*\s· CPU/.test(stats), stats);
     const meter = await visitor.text('.meter');
     assert(/^\d+ of 2,048$/.test(meter.trim()), `the context meter says "${meter}"`);
     await noShift(visitor, 'loading and answering');

@@ -284,6 +284,12 @@ async function breakdown(browser, test) {
       const again = (await visitor.raw.evaluate(() => window.heard)).at(-1);
       assert(again.prompt[0].role === 'user' && again.prompt.length === 3, again.prompt);
       await visitor.axeInBoth('a conversation with a loaded model');
+      await visitor.raw.fill('#prompt', 'whale '.repeat(3000));
+      await visitor.raw.keyboard.press('Enter');
+      await visitor.raw.getByText('This does not fit into what the model can hold.').waitFor();
+      const places = [visitor.raw.locator('.log .problem'), visitor.raw.getByRole('button', { name: 'Answer this' })];
+      const [box, button] = await Promise.all(places.map((place) => place.boundingBox()));
+      assert(button.y - box.y - box.height >= 8, { box, button });
     } finally {
       await visitor.close();
       await server.close();

@@ -6,10 +6,12 @@ import { noShift, Visitor } from './visitor.mjs';
 
 const FULL = process.env.ETWGPU_TEST_FULL === '1';
 const PAGES = ['#/', '#/chat/x', '#/pictures', '#/models', '#/device'];
-const WIDTHS = FULL ? [390, 820, 1440] : [390];
+const WIDTHS = FULL ? [320, 390, 820, 1440] : [320, 390];
 /** In CSS pixels, on a side: WCAG 2.2, 2.5.8. */
 const LEAST_TARGET = 24;
 const HEAVY = /\.(wasm|mjs|pte)$|\/worker[^/]*\.js$/;
+
+const LONG = 'https://example.com/a-word-that-is-longer-than-any-line-of-a-small-screen-can-be';
 
 const CONVERSATION = {
   id: 'x',
@@ -21,20 +23,38 @@ const CONVERSATION = {
     {
       id: 'a',
       role: 'user',
-      content: 'https://example.com/a-word-that-is-longer-than-any-line-of-a-small-screen-can-be',
+      content: LONG,
     },
     {
       id: 'b',
       role: 'assistant',
-      content: '| a | b |\n|---|---|\n| 1 | 2 |\n\n```\nlet x = "a line of code that has to be scrolled";\n```',
+      content: `# ${LONG}\n\n1. *${LONG}*\n   - [ ] \`${LONG}\`\n\n> ${LONG}
+
+| ${LONG} | b | c | d |\n|---|---|---|---|\n| 1 | 2 | 3 | ${LONG} |
+
+\`\`\`\nlet x = "a line of code that has to be scrolled";\n\`\`\``,
+      stats: { model: 'x', device: 'GPU', tokens: 1048, tokensPerSecond: 1296.4, firstTokenMs: 12345 },
     },
+    { id: 'c', role: 'assistant', content: '', ended: 'stopped' },
   ],
 };
+
+/** What opens each dialog of a conversation: one click after the other, of those that this width has. */
+const DIALOGS = [
+  ['[aria-label^="How it answers"]'],
+  ['.only-narrow[aria-label="Conversations"]', '.row button'],
+  ['.model-button'],
+  ['.promise'],
+];
 
 /** Runs in the page. */
 function measure(least) {
   const [paint] = performance.getEntriesByName('first-contentful-paint');
-  const wide = document.documentElement.scrollWidth - innerWidth;
+  // what is wider than its place and scrolls, where only code and tables may
+  const wide = Array.from(document.querySelectorAll('html, body *'))
+    .filter((e) => e.scrollWidth > e.clientWidth && !e.matches('pre, .table'))
+    .filter((e) => e.matches('html') || /auto|scroll/.test(getComputedStyle(e).overflowX))
+    .map((e) => `${e.tagName}.${e.className} by ${e.scrollWidth - e.clientWidth}`);
   const visible = (e) => e.checkVisibility({ opacityProperty: true, visibilityProperty: true });
   const inLine = (e) => getComputedStyle(e).display === 'inline'; // a link in a text is as high as its line
   const small = Array.from(document.querySelectorAll('a, button, select, summary, input:not([type=radio])'), (e) => {
@@ -54,6 +74,29 @@ function measure(least) {
   };
 }
 
+function fits(where, { wide, small }) {
+  assert(wide.length === 0, `${where} scrolls sideways: ${wide.join('; ')}`);
+  assert(small.length === 0, `${where}: ${small.join('; ')}`);
+}
+
+/** At the conversation, where `onePage` has been. */
+async function dialogs(visitor, width) {
+  await visitor.raw.goto(`${visitor.url}${PAGES[1]}`);
+  await visitor.raw.waitForSelector('.message');
+  for (const steps of DIALOGS) {
+    for (const selector of steps) {
+      const button = visitor.raw.locator(`${selector}:visible`).first();
+      if ((await button.count()) === 0) continue;
+      await button.click();
+      await visitor.raw.waitForSelector('dialog[open]');
+      fits(`${selector} at ${width}`, await visitor.raw.evaluate(measure, LEAST_TARGET));
+    }
+    for (; await visitor.raw.locator('dialog[open]').count(); await visitor.raw.waitForTimeout(50)) {
+      await visitor.raw.keyboard.press('Escape');
+    }
+  }
+}
+
 async function onePage(visitor, hash, requests, width) {
   await visitor.raw.goto('about:blank');
   requests.length = 0;
@@ -65,8 +108,7 @@ async function onePage(visitor, hash, requests, width) {
   assert(heavy.length === 0, `${where} asks for ${heavy} before anybody wants a model`);
   const found = await visitor.raw.evaluate(measure, LEAST_TARGET);
   assert(found.painted > 0, `${where} has painted nothing`);
-  assert(found.wide <= 0, `${where} is ${found.wide} pixels wider than the screen`);
-  assert(found.small.length === 0, `${where}: ${found.small.join('; ')}`);
+  fits(where, found);
   assert(found.heads === 1 && found.named && found.images === 0, { where, ...found });
   await noShift(visitor, where);
 }
@@ -83,6 +125,7 @@ export async function qualityTests(browser, server, test) {
       visitor.raw.on('pageerror', (error) => errors.push(error.message));
       await keepConversations(visitor.raw, [CONVERSATION]);
       for (const hash of PAGES) await onePage(visitor, hash, requests, width);
+      await dialogs(visitor, width);
       assert(errors.length === 0, `the console has ${errors.join('; ')}`);
       await visitor.close();
     });
