@@ -35,6 +35,17 @@ const builds = wasmBuilds();
 const ids = new Set(builds.map(({ folder }) => buildId(path.join(folder, 'etwgpu.wasm'))));
 if (ids.size > 1 && !partial) throw new Error(`the WebAssembly builds differ: ${[...ids].join(', ')}; run make wasm`);
 
+/** jinja writes templates out again, too: 1.3 KB of the download that nothing here calls. */
+const withoutFormatter = {
+  name: 'without-formatter',
+  transform(code, id) {
+    if (!/huggingface.jinja.dist/.test(id)) return null;
+    const call = 'return format(this.parsed';
+    if (code.split(call).length !== 2) throw new Error(`${id}: Template.format has changed`);
+    return { code: code.replace(call, 'return (this.parsed'), map: null };
+  },
+};
+
 rmSync(dist, { recursive: true, force: true });
 execFileSync(process.execPath, [path.join(root, '../node_modules/typescript/bin/tsc'), '-p', 'tsconfig.types.json'], {
   cwd: root,
@@ -48,6 +59,7 @@ const bundle = await rolldown({
     worker: path.join(root, 'src/worker.ts'),
   },
   platform: 'browser',
+  plugins: [withoutFormatter],
   tsconfig: path.join(root, 'tsconfig.json'),
   transform: { define: { ETWGPU_BUILD_ID: JSON.stringify([...ids][0]) } },
 });
