@@ -1,8 +1,15 @@
 // Checks of what callers pass: JavaScript has no types at run time, and what is ignored in silence is hard to find.
 import { makeError } from './errors.js';
-import type { CallOptions, GenerateOptions, LoadOptions } from './types.js';
+import type { CallOptions, GenerateOptions, LoadOptions, Prompt, PromptMessage } from './types.js';
 
-const shown = (value: unknown): string => (typeof value === 'string' ? `'${value}'` : String(value));
+const shown = (value: unknown): string =>
+  Array.isArray(value) ? `[${value.map(shown).join(', ')}]` : typeof value === 'string' ? `'${value}'` : String(value);
+
+/** @throws InvalidArgumentError, which names the value, unless it is undefined or `fits`. */
+export function check(fits: unknown, name: string, value: unknown, what: string): void {
+  if (fits || value === undefined) return;
+  throw makeError('invalid_argument', `${name}: ${shown(value)} is no ${what}`);
+}
 
 /** @throws InvalidArgumentError unless `value` is undefined or one of `names`. */
 export function checkOneOf(name: string, value: unknown, names: readonly string[]): void {
@@ -78,14 +85,12 @@ export function signalOf(options: CallOptions): { signal: AbortSignal | undefine
 
 /** @throws InvalidArgumentError unless `value` is undefined or a function. */
 export function checkFunction(name: string, value: unknown): void {
-  if (value === undefined || typeof value === 'function') return;
-  throw makeError('invalid_argument', `${name}: ${shown(value)} is no function`);
+  check(typeof value === 'function', name, value, 'function');
 }
 
 /** @throws InvalidArgumentError unless `value` is undefined or an AbortSignal. */
 export function checkSignal(value: unknown): void {
-  if (value === undefined || typeof (value as AbortSignal | null)?.addEventListener === 'function') return;
-  throw makeError('invalid_argument', `signal: ${shown(value)} is no AbortSignal`);
+  check('addEventListener' in (Object(value) as object), 'signal', value, 'AbortSignal');
 }
 
 /** @throws InvalidArgumentError for what is no URL. */
@@ -94,5 +99,50 @@ export function checkUrl(name: string, value: string | URL): void {
     new URL(value, globalThis.location?.href);
   } catch (error) {
     throw makeError('invalid_argument', `${name}: ${shown(value)} is no URL`, { cause: error });
+  }
+}
+
+function textOf(name: string, value: unknown): string {
+  check(typeof value === 'string', name, value ?? null, 'text');
+  return value as string;
+}
+
+/**
+ * A prompt whose messages have a text as content, '' beside calls of tools.
+ * @throws InvalidArgumentError for what templates would write out as `undefined` or `[object Object]`.
+ */
+export function promptOf(prompt: Prompt): Prompt {
+  if (!Array.isArray(prompt)) return prompt;
+  return prompt.map((given: PromptMessage | null, i) => {
+    const name = `messages[${i}]`;
+    const message: PromptMessage = { ...given, role: textOf(`${name}.role`, given?.role) };
+    const content: unknown = message.content ?? (message.tool_calls ? '' : null);
+    if (!Array.isArray(content)) return { ...message, content: textOf(`${name}.content`, content) };
+    const texts = content.map((part: { type?: unknown; text?: unknown } | null, k) => {
+      checkOneOf(`${name}.content[${k}].type`, part?.type ?? null, ['text']);
+      return textOf(`${name}.content[${k}].text`, part?.text);
+    });
+    return { ...message, content: texts.join('') };
+  });
+}
+
+/** The object in a file. @throws NotAProgramError, which names the file, for anything else. */
+export function parseObject(file: string, text: string): object {
+  let why: unknown = text;
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value === 'object' && value !== null) return value;
+  } catch (error) {
+    why = error; // browsers quote the beginning
+  }
+  throw makeError('not_a_program', `${file} holds no JSON object: ${String(why)}`);
+}
+
+/** What `make` makes of a file. @throws InvalidProgramError, which names the file, where it cannot. */
+export function fromFile<T>(file: string, make: () => T): T {
+  try {
+    return make();
+  } catch (cause) {
+    throw makeError('invalid_program', `${file} is damaged: ${String(cause)}`, { cause });
   }
 }

@@ -40,6 +40,7 @@ export type {
   Precision,
   Progress,
   Prompt,
+  PromptMessage,
   ResponseFormat,
   SessionInfo,
   SpeculationCounts,

@@ -1,15 +1,15 @@
 // The shape of OpenAI's chat completions over a local session, for code that is written against it.
+import { promptOf } from './checks.js';
 import { makeError } from './errors.js';
 import type { Session } from './session.js';
-import type { ChatMessage, GenerateOptions, GenerateResult, ResponseFormat } from './types.js';
+import type { GenerateOptions, GenerateResult, PromptMessage, ResponseFormat } from './types.js';
 
-type Content = string | { type: string; text?: string }[];
 type ToolCalls = { function: { name: string; arguments: unknown } }[];
 
 interface Message {
   role: string;
   /** May be missing beside `tool_calls`. */
-  content?: Content | null;
+  content?: PromptMessage['content'];
   name?: unknown;
   tool_calls?: unknown;
   tool_call_id?: unknown;
@@ -74,19 +74,6 @@ const KNOWN = [
   ...['temperature', 'top_p', 'seed', 'stop', 'response_format'],
 ];
 
-function textOf(content: unknown): string {
-  if (typeof content === 'string') return content;
-  if (!Array.isArray(content)) throw makeError('invalid_argument', `messages: ${String(content)} is no content`);
-  return (content as ({ type?: string; text?: unknown } | null)[])
-    .map((part) => {
-      if (part?.type !== 'text' || typeof part.text !== 'string') {
-        throw makeError('invalid_argument', `messages: a part of type '${part?.type}' is not supported, only text`);
-      }
-      return part.text;
-    })
-    .join('');
-}
-
 /** Templates take the arguments of a call as an object, not as JSON. */
 function callsOf(calls: ToolCalls): ToolCalls {
   try {
@@ -100,10 +87,9 @@ function callsOf(calls: ToolCalls): ToolCalls {
   }
 }
 
-function messageOf(message: Message): ChatMessage {
-  const { content, tool_calls: calls, ...rest } = message ?? {}; // null has no content
-  if (!calls) return { ...rest, content: textOf(content) };
-  return { ...rest, content: textOf(content ?? ''), tool_calls: callsOf(calls as ToolCalls) };
+function messageOf(message: Message): PromptMessage {
+  const calls = (message as Message | null)?.tool_calls;
+  return { ...message, ...(calls ? { tool_calls: callsOf(calls as ToolCalls) } : {}) } as PromptMessage;
 }
 
 function formatOf({ type, json_schema }: NonNullable<ChatCompletionParams['response_format']>): ResponseFormat {
@@ -165,7 +151,7 @@ export class ChatCompletions {
     if (!Array.isArray(given)) throw makeError('invalid_argument', 'messages: a list is needed');
     const signal = options?.signal;
     const generateOptions = { ...optionsOf(params), ...(signal && { signal }) };
-    const messages = params.messages.map(messageOf);
+    const messages = promptOf(params.messages.map(messageOf));
     const head = {
       id: `chatcmpl-local-${++count}`,
       created: Math.floor(Date.now() / 1000),

@@ -2,7 +2,7 @@
 import { canUseThreads, capabilities, defaultThreads, wasmTier } from './capabilities.js';
 import { cache } from './cache.js';
 import { Channel, UNLOADED, type Port } from './channel.js';
-import { checkFunction, checkOneOf, checkOptions, checkSignal, checkUrl, LOAD_OPTIONS } from './checks.js';
+import { check, checkFunction, checkOneOf, checkOptions, checkSignal, checkUrl, LOAD_OPTIONS } from './checks.js';
 import { cancelled, DeviceLostError, makeError, NoAdapterError, throwIfAborted } from './errors.js';
 import type { FromWorker, LoadRequest, Preparation } from './protocol.js';
 import { Session } from './session.js';
@@ -74,9 +74,8 @@ const THREADS_LIMIT = 64;
 /** How many threads, and why only one. */
 function threadCount(options: LoadOptions): { threads: number; singleThread: string } {
   const asked = options.threads;
-  if (asked !== undefined && (!Number.isInteger(asked) || asked < 1 || asked > THREADS_LIMIT)) {
-    throw makeError('invalid_argument', `threads: ${String(asked)} is no count between 1 and ${THREADS_LIMIT}`);
-  }
+  const possible = Number.isInteger(asked) && asked! > 0 && asked! <= THREADS_LIMIT;
+  check(possible, 'threads', asked, `count between 1 and ${THREADS_LIMIT}`);
   const one = (singleThread: string) => ({ threads: 1, singleThread });
   if (options.worker === false) return one('one thread, since worker: false runs on the calling one');
   if (!canUseThreads()) return one('one thread, since the page is not cross-origin isolated (COOP and COEP headers)');
@@ -87,6 +86,7 @@ function threadCount(options: LoadOptions): { threads: number; singleThread: str
 function deviceOf(options: LoadOptions): Pick<LoadRequest, 'device' | 'gpuDevice'> {
   const { device = 'auto' } = options;
   if (typeof device === 'object' && device !== null) {
+    check('createBuffer' in device, 'device', device, 'GPUDevice');
     if (options.worker === false) return { device: 'webgpu', gpuDevice: device };
     throw makeError('invalid_argument', 'device: a GPUDevice cannot be sent to a worker; add worker: false');
   }
@@ -108,22 +108,16 @@ function checkLoadOptions(options: LoadOptions): void {
     if (options[name] !== undefined) checkUrl(name, options[name]);
   }
   const { memoryCap, adapters } = options;
-  if (memoryCap !== undefined && !(typeof memoryCap === 'number' && memoryCap > 0)) {
-    throw makeError('invalid_argument', `memoryCap: ${String(memoryCap)} is no number of bytes`);
-  }
-  if (adapters !== undefined && !Array.isArray(adapters)) {
-    throw makeError('invalid_argument', `adapters: a ${typeof adapters} is no list`);
-  }
+  check(typeof memoryCap === 'number' && memoryCap > 0, 'memoryCap', memoryCap, 'number of bytes');
+  check(Array.isArray(adapters), 'adapters', adapters, 'list');
 }
 
 function tuneMs(tune: LoadOptions['tune']): number {
   if (tune === false) return -1;
   if (tune === undefined) return 0;
   const ms = tune === true ? 15_000 : (tune as { budgetMs?: number } | null)?.budgetMs;
-  if (!(typeof ms === 'number' && ms > 0)) {
-    throw makeError('invalid_argument', `tune: ${String(ms)} is no number of milliseconds`);
-  }
-  return ms;
+  check(typeof ms === 'number' && ms > 0, 'tune', ms ?? null, 'number of milliseconds');
+  return ms as number;
 }
 
 async function loadRequest(options: LoadOptions): Promise<LoadRequest> {

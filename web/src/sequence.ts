@@ -1,6 +1,6 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import type { Channel } from './channel.js';
-import { checkFunction, checkOptions, checkSignal, GENERATE_OPTIONS, signalOf } from './checks.js';
+import { check, checkFunction, checkOptions, checkSignal, GENERATE_OPTIONS, promptOf, signalOf } from './checks.js';
 import { makeError } from './errors.js';
 import { Generation } from './generation.js';
 import type { PlainGenerateOptions } from './protocol.js';
@@ -24,19 +24,26 @@ export abstract class Conversation {
     checkFunction('onToken', onToken);
     checkSignal(signal);
     const plain: PlainGenerateOptions = rest;
+    const { logprobs, tools, templateOptions, responseFormat } = plain;
+    check(typeof logprobs === 'boolean', 'logprobs', logprobs, 'boolean');
+    check(Array.isArray(tools), 'tools', tools, 'list');
+    check(templateOptions === Object(templateOptions), 'templateOptions', templateOptions, 'object');
+    try {
+      JSON.stringify(responseFormat);
+    } catch (cause) {
+      // a circle would cross to the worker, where it has no end
+      throw makeError('invalid_argument', `responseFormat: ${String(cause)}`, { cause });
+    }
+    const params = { sequence: this.sequence, prompt: promptOf(prompt), options: plain };
     return new Generation(
       async (add, stop) =>
-        this.worker().call(
-          'generate',
-          { sequence: this.sequence, prompt, options: plain },
-          {
-            signal: stop,
-            onEvent: (token) => {
-              add(token);
-              onToken?.(token);
-            },
+        this.worker().call('generate', params, {
+          signal: stop,
+          onEvent: (token) => {
+            add(token);
+            onToken?.(token);
           },
-        ),
+        }),
       signal,
     );
   }
@@ -62,8 +69,8 @@ export abstract class Conversation {
   async restoreState(saved: Blob | FileSystemFileHandle, options: CallOptions = {}): Promise<void> {
     const call = signalOf(options);
     const blob = saved instanceof Blob ? saved : await (saved as FileSystemFileHandle | null)?.getFile?.();
-    if (!blob) throw makeError('invalid_argument', 'restoreState takes a Blob or a file handle');
-    await this.worker().call('restoreState', { sequence: this.sequence, saved: blob }, call);
+    check(blob, 'saved', saved ?? null, 'Blob or file handle');
+    await this.worker().call('restoreState', { sequence: this.sequence, saved: blob as Blob }, call);
   }
 
   /** Forgets the conversation: states are as after loading. */

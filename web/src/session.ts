@@ -1,7 +1,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 // The page's view of a loaded model. The model itself lives in the worker behind the channel.
 import type { Channel } from './channel.js';
-import { checkSignal, signalOf } from './checks.js';
+import { check, checkSignal, promptOf, signalOf } from './checks.js';
 import { makeError, throwIfAborted } from './errors.js';
 import { crossing, isImageInput, type Input } from './image.js';
 import { Conversation, Sequence } from './sequence.js';
@@ -69,8 +69,7 @@ export class Session extends Conversation {
     const asked = typeof options === 'string' ? { method: options } : options;
     const { signal } = signalOf(asked);
     const { method = 'forward', outputs = [] } = asked;
-    const given: unknown = inputs;
-    if (!Array.isArray(given)) throw makeError('invalid_argument', 'run takes a list of inputs');
+    check(Array.isArray(inputs), 'inputs', inputs ?? null, 'list');
     const places: OutputPlace[] = [outputs].flat();
     if (!this.onOwnDevice && (inputs.some(isGpuTensor) || places.some((place) => place !== 'cpu'))) {
       throw makeError(
@@ -97,7 +96,7 @@ export class Session extends Conversation {
 
   /** The token ids that `generate` would run for this prompt. */
   async tokenize(prompt: Prompt, options: CallOptions = {}): Promise<number[]> {
-    return this.channel.call('tokenize', { prompt }, signalOf(options));
+    return this.channel.call('tokenize', { prompt: promptOf(prompt) }, signalOf(options));
   }
 
   /**

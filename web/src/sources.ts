@@ -1,5 +1,5 @@
 // What callers pass as a model, in the form that crosses to the worker.
-import { checkUrl } from './checks.js';
+import { check, checkUrl } from './checks.js';
 import { makeError } from './errors.js';
 import type { AdapterRef, SourceRef } from './protocol.js';
 import type { AdapterOptions, ModelSource } from './types.js';
@@ -21,12 +21,12 @@ async function filesOf(folder: FileSystemDirectoryHandle, prefix = ''): Promise<
   return files;
 }
 
-/** A folder's URL ends with a slash; a program's path ends with `.pte`. */
+/** A folder's URL ends with a slash, also where that of its manifest is given; a program's path ends with `.pte`. */
 export function modelUrlOf(url: string | URL): string {
   checkUrl('model', url);
   const full = new URL(url, globalThis.location?.href);
   const file = full.protocol === 'blob:' || full.protocol === 'data:' || full.pathname.endsWith('.pte');
-  if (!file && !full.pathname.endsWith('/')) full.pathname += '/';
+  if (!file) full.pathname = full.pathname.replace(/(\/manifest\.json)?\/?$/, '/');
   full.hash = '';
   return full.href;
 }
@@ -89,8 +89,9 @@ export async function sourceOf(model: ModelSource, crossing: boolean): Promise<S
 const folderOf = (path: string) => path.split('/').slice(0, -1).at(-1) ?? '';
 
 /** @throws InvalidArgumentError where neither a URL nor files are given, or the scale is no number. */
-export async function adapterOf({ url, files, name, scale = 1 }: AdapterOptions): Promise<AdapterRef> {
-  if (!Number.isFinite(scale)) throw makeError('invalid_argument', `adapters: scale ${String(scale)} is no number`);
+export async function adapterOf(adapter: AdapterOptions | null): Promise<AdapterRef> {
+  const { url, files, name, scale = 1 } = adapter ?? {};
+  check(Number.isFinite(scale), 'adapters: scale', scale, 'number');
   if (url !== undefined) {
     const weights = new URL('adapter_model.safetensors', modelUrlOf(url));
     return {

@@ -1,3 +1,4 @@
+import { check } from './checks.js';
 import { makeError } from './errors.js';
 import type { GpuBuffer } from './gpu.js';
 import { fromBf16, fromF16, toBf16, toF16 } from './half.js';
@@ -70,6 +71,12 @@ export function checkView(dtype: DType, data: TensorData): void {
   throw makeError('invalid_argument', `a tensor of ${dtype} takes a ${name}, not a ${found}`);
 }
 
+/** @throws InvalidArgumentError for what is no shape. */
+export function checkShape(name: string, shape: unknown): void {
+  const fits = Array.isArray(shape) && shape.every((size) => Number.isInteger(size) && size >= 0);
+  check(fits, name, shape ?? null, 'list of whole numbers from 0');
+}
+
 /**
  * A tensor from numbers: `tensor('i64', [1, 3], [1, 2, 3])`. Numbers become halves for `f16` and `bf16`; a typed array is
  * taken as it is, without a copy.
@@ -78,13 +85,10 @@ export function checkView(dtype: DType, data: TensorData): void {
  */
 export function tensor(dtype: DType, shape: number[], data: TensorData | readonly number[]): Tensor {
   if (!(dtype in DTYPES)) throw makeError('invalid_argument', `unknown dtype '${String(dtype)}'`);
+  checkShape('shape', shape);
   const count = shape.reduce((a, b) => a * b, 1);
-  const message = `a tensor [${shape.join(', ')}] `;
-  if (!shape.every((size) => Number.isInteger(size) && size >= 0)) {
-    throw makeError('invalid_argument', `${message}cannot be: sizes are whole numbers from 0`);
-  }
   if (data.length !== count) {
-    throw makeError('invalid_argument', `${message}has ${count} elements, not ${data.length}`);
+    throw makeError('invalid_argument', `a tensor [${shape.join(', ')}] has ${count} elements, not ${data.length}`);
   }
   if (ArrayBuffer.isView(data)) {
     checkView(dtype, data);

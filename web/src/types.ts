@@ -47,7 +47,7 @@ export interface AdapterOptions {
 }
 
 export interface LoadOptions {
-  /** A model folder (with `manifest.json`) or a `.pte`. Relative URLs are relative to the page. */
+  /** A model folder (or its `manifest.json`) or a `.pte`. Relative URLs are relative to the page. */
   modelUrl?: string | URL;
   /** Instead of `modelUrl`: a model that is at hand. */
   model?: ModelSource;
@@ -140,11 +140,17 @@ export interface Capabilities {
   };
 }
 
-export interface ChatMessage {
+/** A message of a prompt. */
+export interface PromptMessage {
   role: string;
-  content: string;
+  /** Parts of text, as in OpenAI's API, are joined. May be missing beside `tool_calls`. */
+  content?: string | readonly { type: string; text?: string }[] | null;
   /** What else a template knows, such as `tool_calls` of an answer or the `name` of a tool. */
   [field: string]: unknown;
+}
+
+export interface ChatMessage extends PromptMessage {
+  content: string;
 }
 
 /** The form of an answer. JSON has no whitespace but a blank after `:` and `,`; a grammar is EBNF as llama.cpp has it (GBNF). */
@@ -155,7 +161,7 @@ export type ResponseFormat =
   | { type: 'grammar'; grammar: string };
 
 /** Text is continued as it is; messages go through the model's chat template; ids are run unchanged. */
-export type Prompt = string | ChatMessage[] | { tokenIds: readonly number[] };
+export type Prompt = string | PromptMessage[] | { tokenIds: readonly number[] };
 
 export interface GenerateOptions {
   /** Default: up to the end of the context. */

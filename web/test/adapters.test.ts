@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { adapterOf } from '../src/sources.js';
+import { adapterOf, sourceOf } from '../src/sources.js';
 import { openAdapters } from '../src/worker/adapters.js';
 
 const signal = new AbortController().signal;
@@ -26,6 +26,22 @@ async function open(options: Parameters<typeof adapterOf>[0]) {
 
 afterEach(() => vi.unstubAllGlobals());
 
+describe('the URL of a model', () => {
+  it.each([
+    ['m', 'm/'],
+    ['m/', 'm/'],
+    ['m/manifest.json', 'm/'],
+    ['m/manifest.json?key=1', 'm/?key=1'],
+    ['m/?key=1#a', 'm/?key=1'],
+    ['manifest.json', ''],
+    ['my-manifest.json', 'my-manifest.json/'],
+    ['manifest.json/model.pte', 'manifest.json/model.pte'],
+  ])('%s is %s', async (given, url) => {
+    const base = 'https://models.test/';
+    expect(await sourceOf(base + given, true)).toEqual({ kind: 'url', url: base + url });
+  });
+});
+
 describe('adapters', () => {
   it('come from a folder at a URL, whose name is theirs', async () => {
     serve({ 'adapter_config.json': '{"r": 8}', 'adapter_model.safetensors': 'tensors' });
@@ -41,7 +57,7 @@ describe('adapters', () => {
   it('say what is missing', async () => {
     serve({ 'adapter_config.json': '{}' });
     await expect(adapterOf({})).rejects.toThrow('give each a url or files');
-    await expect(adapterOf({ url: FOLDER, scale: NaN })).rejects.toThrow('scale NaN is no number');
+    await expect(adapterOf({ url: FOLDER, scale: NaN })).rejects.toThrow('adapters: scale: NaN is no number');
     await expect(open({ files: FILES.slice(0, 1) })).rejects.toThrow(
       'adapter_model.safetensors is not among its files',
     );

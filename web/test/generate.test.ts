@@ -102,6 +102,23 @@ describe('Conversation', () => {
     expect(seen.join('')).toBe(result.text);
     expect(source.delivered.at(-1)).toBe(4);
   });
+
+  it.each([
+    ['maxTokens', { maxTokens: 2 }],
+    ['an abort', { maxTokens: 9 }],
+  ])('says stop where a stop string is in what %s leaves of the text', async (_, options) => {
+    // half a character: nothing of it is given out before the end
+    const half = { ...letters, decode: (ids: number[]) => ids.map((i) => (i === 3 ? 'end\uFFFD' : `<${i}>`)).join('') };
+    const conversation = new Conversation(new Counter(), half, new Set([99]), 7);
+    const controller = new AbortController();
+    const seen: string[] = [];
+    const result = await conversation.generate(prompt(1), { ...options, stop: 'end' }, controller.signal, (t) => {
+      seen.push(t.text);
+      if (t.id === 3) controller.abort();
+    });
+    expect(result).toMatchObject({ text: '<2>', tokenIds: [2, 3], finishReason: 'stop' });
+    expect(seen.join('')).toBe('<2>');
+  });
 });
 
 describe('options of generate', () => {

@@ -54,8 +54,28 @@ describe('pictures', () => {
     expect(fitOf(100, 50, { size })).toEqual({ source: [0, 0, 100, 50], target: [0, 0, 20, 10] });
     expect(fitOf(50, 50, { size, letterbox: 0 })).toEqual({ source: [0, 0, 50, 50], target: [5, 0, 10, 10] });
     expect(fitOf(100, 1, { size, letterbox: 0 })).toEqual({ source: [0, 0, 100, 1], target: [0, 4, 20, 1] });
-    for (const wrong of [{ size: [0, 1] as const }, { size, resample: 'lanczos' as never }])
-      expect(() => fitOf(1, 1, wrong)).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
+    expect(fitOf(9, 9, { size, crop: 1, mean: [0, 0, 0], std: [1, -1, 0.5] }).source).toEqual([0, 0, 9, 9]);
+  });
+
+  it('refuse settings that are none, and name them', () => {
+    const wrong: object[] = [
+      ...[undefined, 5, [0, 1], [1.5, 1], [1], ['1', '1']].map((size) => ({ size })),
+      ...['lanczos', 'toString'].map((resample) => ({ resample })),
+      ...[0, -0.5, NaN, 1.5, '1'].map((crop) => ({ crop })),
+      ...[[0, 0], 5, ['0', '0', '0'], [0, 0, NaN]].map((mean) => ({ mean })),
+      ...[
+        [1, 1, 0],
+        [1, 1],
+        [1, 1, Infinity],
+      ].map((std) => ({ std })),
+      { layout: 'nhwc' },
+    ];
+    for (const settings of wrong) {
+      const [name = ''] = Object.keys(settings);
+      const fit = () => fitOf(1, 1, { size: [1, 1], ...settings });
+      expect(fit, JSON.stringify(settings)).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
+      expect(fit).toThrow(new RegExp(`^${name}: `));
+    }
   });
 
   it('are normalised by channel, in either layout, with padding around', () => {

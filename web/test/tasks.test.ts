@@ -132,7 +132,7 @@ describe('openai', () => {
     [{ frequency_penalty: 0.5 }, /frequency_penalty: only 0/],
     [{ messages: undefined }, /messages: a list/],
     [{ messages: [null] }, /messages/],
-    [{ messages: [{ role: 'user', content: null }] }, /messages: null is no content/],
+    [{ messages: [{ role: 'user', content: null }] }, /messages\[0\]\.content: null is no text/],
     [{ messages: [{ role: 'assistant', tool_calls: [{}] }] }, /tool_calls/],
     [{ tool_choice: 'none', logprobs: true }, /tool_choice, logprobs/],
     [{ response_format: { type: 'json_schema' } }, /response_format/],

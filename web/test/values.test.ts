@@ -85,6 +85,13 @@ describe('values', () => {
     for (const bad of ['text', 0.5, null, { dtype: 'q4', shape: [], data: new Uint8Array() }]) {
       expect(() => encodeValues([bad as Value])).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
     }
+    const data = new Float32Array(2);
+    for (const shape of [undefined, null, '2', ['2'], [NaN], [1.5], [-2], [2n]] as number[][]) {
+      const raw = { dtype: 'f32', shape, data } as const;
+      expect(() => encodeValues([0, raw])).toThrow(InvalidArgumentError);
+      expect(() => encodeValues([0, raw])).toThrow(/^input 1: shape: .* is no list of whole numbers from 0/);
+      expect(() => tensor('f32', shape, data)).toThrow(InvalidArgumentError);
+    }
     expect(() => tensor('f32', [2, 2], [1])).toThrow(InvalidArgumentError);
     expect(() => tensor('f32', [-1, -4], [1, 2, 3, 4])).toThrow(InvalidArgumentError);
   });

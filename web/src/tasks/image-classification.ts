@@ -1,4 +1,5 @@
 /// <reference lib="esnext.disposable" preserve="true" />
+import { check, parseObject } from '../checks.js';
 import { makeError } from '../errors.js';
 import type { ImageInput, ImageSource } from '../image.js';
 import type { Session } from '../session.js';
@@ -24,7 +25,7 @@ export class ImageClassifier {
     if (settings === undefined) {
       throw makeError('invalid_argument', 'this model is no image classifier: its folder has no preprocess.json');
     }
-    this.preprocess = JSON.parse(settings) as Omit<ImageInput, 'image'>;
+    this.preprocess = parseObject('preprocess.json', settings) as Omit<ImageInput, 'image'>;
     this.labels = (files['labels.txt'] ?? '').trimEnd().split('\n');
   }
 
@@ -33,6 +34,7 @@ export class ImageClassifier {
     image: ImageSource,
     { topK = 5, signal }: { topK?: number; signal?: AbortSignal } = {},
   ): Promise<Classification[]> {
+    check(Number.isInteger(topK) && topK > 0, 'topK', topK, 'whole number from 1');
     const [output] = await this.session.run([{ ...this.preprocess, image }], { ...(signal && { signal }) });
     const scores = (output as Tensor).data as Float32Array;
     return Array.from(scores, (score, index) => ({ label: this.labels[index] ?? `class ${index}`, index, score }))

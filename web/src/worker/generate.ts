@@ -150,7 +150,7 @@ export class Conversation {
     }
     const { reused, proposed, accepted, calls } = ended;
     return {
-      text: out.finish(),
+      text: out.finish(), // first: it may find why it ended
       tokenIds: out.ids,
       ...(logprobs && { logprobs: out.logprobs }),
       finishReason: out.reason || 'aborted',
@@ -206,6 +206,8 @@ class Output {
   }
 
   private rest(): string {
-    return this.stops.push(this.streamer.end()) + this.stops.end();
+    const piece = this.stops.push(this.streamer.end()) + this.stops.end();
+    if (this.stops.found) this.reason = 'stop'; // it may have been in the rest alone
+    return piece;
   }
 }

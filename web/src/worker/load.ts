@@ -38,7 +38,8 @@ interface Chosen {
   reason?: string;
 }
 
-async function chooseDevice(module: WasmModule, request: LoadRequest): Promise<Chosen> {
+/** Exported for tests. */
+export async function chooseDevice(module: WasmModule, request: LoadRequest): Promise<Chosen> {
   if (request.device === 'wasm') return {};
   const tier = request.debug.maxTier;
   try {
@@ -49,8 +50,8 @@ async function chooseDevice(module: WasmModule, request: LoadRequest): Promise<C
       subgroups: tier !== 'baseline' && tier !== 'f16',
     });
     if (request.device === 'auto' && adapter.software) {
-      const name = adapter.description || adapter.architecture || adapter.vendor;
-      return { reason: `the GPU here is one in software (${name}), and the CPU path is faster` };
+      const name = adapter.description || adapter.architecture || adapter.vendor; // Firefox has none
+      return { reason: `the GPU here is one in software${name && ` (${name})`}, and the CPU path is faster` };
     }
     return { adapter };
   } catch (error) {

@@ -1,4 +1,5 @@
 // A loaded model in the worker: module, device, session, tokenizer.
+import { parseObject } from '../checks.js';
 import { makeError, type ExecuTorchError } from '../errors.js';
 import { isImageInput, type Input } from '../image.js';
 import type { LoadRequest, PlainGenerateOptions } from '../protocol.js';
@@ -232,9 +233,12 @@ function textModel(located: Located): TextModel | undefined {
 }
 
 /** Tokens that end an answer, by the program and by generation_config.json. */
-function endIds(located: Located, methods: SessionInfo['methods']): Set<number> {
-  const ids = new Set(methods.find((m) => m.name === 'get_eos_ids')?.values ?? []);
-  const config = JSON.parse(located.files['generation_config.json'] ?? '{}') as { eos_token_id?: number | number[] };
-  for (const id of [config.eos_token_id ?? []].flat()) ids.add(id);
-  return ids;
+export function endIds({ files }: Pick<Located, 'files'>, methods: SessionInfo['methods']): Set<number> {
+  const file = 'generation_config.json';
+  const config = parseObject(file, files[file] ?? '{}') as { eos_token_id?: number | number[] };
+  const more = [config.eos_token_id ?? []].flat();
+  if (more.every(Number.isInteger)) {
+    return new Set([...(methods.find((m) => m.name === 'get_eos_ids')?.values ?? []), ...more]);
+  }
+  throw makeError('invalid_program', `${file}: eos_token_id is ${JSON.stringify(more)}, which are no token ids`);
 }

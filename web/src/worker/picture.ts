@@ -1,5 +1,6 @@
 // Pictures as tensors, to the bit as Pillow resamples them: two passes of 8-bit values in fixed point, across and then
 // down. Here on the CPU; picture_gpu.ts does the same sums with the same weights.
+import { check, checkOneOf } from '../checks.js';
 import { makeError } from '../errors.js';
 import { kindOf, type ImageInput } from '../image.js';
 import type { PictureStages } from './picture_gpu.js';
@@ -51,14 +52,19 @@ export function tapsOf(
   return { stride, words };
 }
 
-/** @throws InvalidArgumentError for a size that is none, and for another filter. */
+const areNumbers = (list: unknown, count: number): boolean =>
+  Array.isArray(list) && list.length === count && list.every(Number.isFinite);
+
+/** @throws InvalidArgumentError for settings that are none. */
 export function fitOf(width: number, height: number, input: Omit<ImageInput, 'image'>): Fit {
-  const { size, crop, letterbox, resample = 'bilinear' } = input;
-  if (!(resample in FILTERS)) throw makeError('invalid_argument', `resample: there is no ${String(resample)} here`);
+  const { size, crop, letterbox, mean, std } = input;
+  checkOneOf('resample', input.resample, Object.keys(FILTERS));
+  checkOneOf('layout', input.layout, ['NCHW', 'NHWC']);
+  check(areNumbers(size, 2) && size.every((n) => n % 1 === 0 && n > 0), 'size', size ?? null, 'height and width');
+  check(typeof crop === 'number' && crop > 0 && crop <= 1, 'crop', crop, 'part of a side, up to 1');
+  check(areNumbers(mean, 3), 'mean', mean, 'list of 3 numbers');
+  check(areNumbers(std, 3) && !std!.includes(0), 'std', std, 'list of 3 numbers other than 0');
   const [h, w] = size;
-  if (!(Number.isInteger(h) && Number.isInteger(w) && h > 0 && w > 0)) {
-    throw makeError('invalid_argument', `size: ${String(size)} is no height and width`);
-  }
   if (crop !== undefined) {
     const side = Math.max(1, Math.floor(Math.min(width, height) * crop));
     return { source: [(width - side) >> 1, (height - side) >> 1, side, side], target: [0, 0, w, h] };

@@ -1,8 +1,9 @@
 // Tokenizer and chat template of a model folder.
 import { Template } from '@huggingface/jinja';
 import { Tokenizer } from '@huggingface/tokenizers';
+import { check, fromFile, parseObject } from '../checks.js';
 import { makeError } from '../errors.js';
-import type { ChatMessage, GenerateOptions, Prompt } from '../types.js';
+import type { GenerateOptions, Prompt, PromptMessage } from '../types.js';
 
 interface TokenizerConfig {
   chat_template?: string | { name: string; template: string }[];
@@ -23,15 +24,18 @@ export class TextModel {
   private readonly template: Template | undefined;
 
   /** The texts of tokenizer.json, tokenizer_config.json and, where there is one, chat_template.jinja. */
-  constructor(tokenizerJson: string, configJson: string | undefined, templateText?: string) {
-    const tokenizer = JSON.parse(tokenizerJson) as object;
-    this.config = JSON.parse(configJson ?? '{}') as TokenizerConfig;
-    this.tokenizer = new Tokenizer(tokenizer, this.config);
-    const inConfig = this.config.chat_template;
-    const text =
-      templateText ??
-      (Array.isArray(inConfig) ? (inConfig.find((t) => t.name === 'default') ?? inConfig[0])?.template : inConfig);
-    if (text) this.template = new Template(text);
+  constructor(tokenizerJson: string, configJson = '{}', templateText?: string) {
+    const [file, config] = ['tokenizer.json', 'tokenizer_config.json'];
+    const tokenizer = parseObject(file, tokenizerJson);
+    this.config = parseObject(config, configJson);
+    this.tokenizer = fromFile(file, () => new Tokenizer(tokenizer, this.config));
+    this.template = fromFile(templateText === undefined ? config : 'chat_template.jinja', () => {
+      const inConfig = this.config.chat_template;
+      const text =
+        templateText ??
+        (Array.isArray(inConfig) ? (inConfig.find((t) => t.name === 'default') ?? inConfig[0])?.template : inConfig);
+      return text ? new Template(text) : undefined;
+    });
   }
 
   /** @throws InvalidArgumentError for messages without a chat template and for a prompt without tokens. */
@@ -60,15 +64,13 @@ export class TextModel {
     }
     const ids = Array.from(given as ArrayLike<number>);
     const wrong = ids.findIndex((id) => !Number.isInteger(id) || id < 0 || id > MOST_ID);
-    if (wrong >= 0) throw makeError('invalid_argument', `tokenIds[${wrong}]: ${String(ids[wrong])} is no token id`);
+    check(wrong < 0, `tokenIds[${wrong}]`, ids[wrong] ?? null, 'token id');
     return ids;
   }
 
-  private render(messages: ChatMessage[], variables: TemplateVariables): string {
+  private render(messages: PromptMessage[], variables: TemplateVariables): string {
     if (!this.template)
       throw makeError('invalid_argument', 'this model has no chat template: pass text instead of messages');
-    const wrong = messages.findIndex((m) => typeof (m as Partial<ChatMessage> | null | undefined)?.role !== 'string');
-    if (wrong >= 0) throw makeError('invalid_argument', `messages[${wrong}] has no role`);
     try {
       return this.template.render({
         ...variables.templateOptions,

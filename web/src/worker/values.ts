@@ -1,6 +1,7 @@
 // Values of a method as the records of runtime/bindings/wasm/values.h.
 import { makeError } from '../errors.js';
 import {
+  checkShape,
   checkView,
   DTYPES,
   isGpuTensor,
@@ -72,6 +73,7 @@ function toRecord(value: Value | GpuTensor, index: number, handleOf: HandleOf): 
     const { dtype, shape } = value;
     const type = DTYPES[dtype];
     if (!type) throw makeError('invalid_argument', `unknown dtype '${String(dtype)}'`);
+    checkShape(`input ${index}: shape`, shape);
     if (isGpuTensor(value)) {
       const data = placeOf(`input ${index}`, value.buffer, value.offset ?? 0, handleOf);
       return { kind: KIND.gpuTensor, dtype: type.number, shape, data };
