@@ -6,9 +6,10 @@ import argparse
 import logging
 import os
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from executorch_webgpu.errors import ExecuTorchWebGPUError, FileError
@@ -44,8 +45,18 @@ def check_writable(folder: Path) -> None:
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not nearest.is_dir():
         raise FileError(f"cannot write to {folder}: {nearest} is no folder")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise FileError(f"cannot write to {folder}: {nearest} is not writable")
+    # Tried, not asked: root may write everywhere, as os.access says, but not to /proc or to a full disk.
+    missing = [place for place in (folder, *folder.absolute().parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"0")
+    except OSError as error:
+        raise FileError(f"cannot write to {folder}: {error.strerror}") from None
+    finally:
+        for place in missing:  # what comes in between may fail
+            with suppress(OSError):
+                place.rmdir()
 
 
 def export(arguments: argparse.Namespace) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+import operator
 from typing import Any
 
 
@@ -136,12 +138,26 @@ _CLASSES = {
 }
 
 
-def check_number(name: str, value: Any, low: float, high: float, whole: bool = False) -> None:
-    """Raises InvalidArgumentError, which names the argument, unless low ≤ value ≤ high."""
-    number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if not number or not low <= value <= high:
-        kind = "a whole number " if whole else ""
-        raise InvalidArgumentError(f"{name}: {value!r} is not {kind}between {low} and {high}")
+def check_number(name: str, value: Any, low: float, high: float, whole: bool = False) -> Any:
+    """The value as an int or, unless it is to be whole, a float: numpy's and other kinds of numbers are taken, too.
+
+    Raises InvalidArgumentError, which names the argument, unless low ≤ value ≤ high."""
+    try:
+        if not isinstance(value, bool) and (whole or isinstance(value, numbers.Real)):
+            number = operator.index(value) if whole else value
+            if low <= number <= high:
+                return number if whole else float(number)
+    except TypeError:  # no whole number
+        pass
+    kind = "a whole number " if whole else ""
+    raise InvalidArgumentError(f"{name}: {value!r} is not {kind}between {low} and {high}")
+
+
+def check_text(name: str, value: Any) -> str:
+    """The value. Raises InvalidArgumentError, which names the argument, unless it is a string."""
+    if not isinstance(value, str):
+        raise InvalidArgumentError(f"{name}: {value!r} is no string")
+    return value
 
 
 def error_class(code: str) -> type[ExecuTorchWebGPUError]:

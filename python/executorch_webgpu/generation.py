@@ -67,12 +67,15 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_number("temperature", self.temperature, 0, 100)
-        check_number("top_k", self.top_k, 0, 2**31 - 1, whole=True)
-        check_number("top_p", self.top_p, 0, 1)
-        check_number("min_p", self.min_p, 0, 1)
-        check_number("repetition_penalty", self.repetition_penalty, 0.01, 100)
-        check_number("seed", self.seed, 0, 2**64 - 1, whole=True)
+        for name, low, high, whole in (
+            ("temperature", 0, 100, False),
+            ("top_k", 0, 2**31 - 1, True),
+            ("top_p", 0, 1, False),
+            ("min_p", 0, 1, False),
+            ("repetition_penalty", 0.01, 100, False),
+            ("seed", 0, 2**64 - 1, True),
+        ):
+            object.__setattr__(self, name, check_number(name, getattr(self, name), low, high, whole))
 
 
 class TextGenerator:
@@ -179,7 +182,9 @@ class TextGenerator:
     def restore_state(self, saved: bytes) -> None:
         """Goes on from what save_state() gave, also in another process: a prompt that begins with its tokens runs its
         new ones only. SavedStateError, with nothing changed, where it is damaged, of another model or of caches of
-        another precision."""
+        another precision. InvalidArgumentError for what is no bytes."""
+        if not isinstance(saved, bytes | bytearray | memoryview):
+            raise InvalidArgumentError(f"saved: a {type(saved).__name__} is no bytes of save_state()")
         self._native.restore(bytes(saved))
 
     def close(self) -> None:
@@ -250,24 +255,20 @@ class TextGenerator:
         the program cannot give the logits that speculation needs."""
         # checked here and not at the first next()
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
-        if max_tokens is not None:
-            check_number("max_tokens", max_tokens, 1, 2**31 - 1, whole=True)
         stops = [stop] if isinstance(stop, str) else list(stop) if isinstance(stop, Iterable) else [None]
         if not all(isinstance(s, str) for s in stops):
             raise InvalidArgumentError(f"stop: {stop!r} is neither a string nor a list of strings")
         options = vars(sampling) | {"stop_tokens": sorted(self.end_ids), "logprobs": bool(logprobs)}
         if max_tokens is not None:
-            options["max_tokens"] = max_tokens
+            options["max_tokens"] = check_number("max_tokens", max_tokens, 1, 2**31 - 1, whole=True)
         if overflow not in ("stop", "sliding"):
             raise InvalidArgumentError(f"overflow: {overflow!r} is neither stop nor sliding")
         if overflow == "sliding":
-            check_number("sinks", sinks, 0, 2**31 - 1, whole=True)
-            if keep is not None:
-                check_number("keep", keep, 1, 2**31 - 1, whole=True)
-            options |= {"sliding": True, "sinks": sinks, "keep": -1 if keep is None else keep}
-        check_number("speculation", speculation, 0, 15, whole=True)
-        check_number("ngram", ngram, 1, 2**31 - 1, whole=True)
-        options |= {"draft_tokens": speculation, "draft_ngram": ngram}
+            sinks = check_number("sinks", sinks, 0, 2**31 - 1, whole=True)
+            keep = -1 if keep is None else check_number("keep", keep, 1, 2**31 - 1, whole=True)
+            options |= {"sliding": True, "sinks": sinks, "keep": keep}
+        options["draft_tokens"] = check_number("speculation", speculation, 0, 15, whole=True)
+        options["draft_ngram"] = check_number("ngram", ngram, 1, 2**31 - 1, whole=True)
         ids = self.text_model.encode(prompt, tools, template_options)
         if (last := max(ids)) >= self.vocabulary:
             raise InvalidArgumentError(f"token id {last} is outside of the vocabulary of {self.vocabulary}")

@@ -17,12 +17,25 @@ from typing import Any
 
 import numpy as np
 
-from executorch_webgpu.errors import ExecuTorchWebGPUError, InvalidArgumentError, NoAdapterError, check_number
+from executorch_webgpu.errors import (
+    ExecuTorchWebGPUError,
+    InvalidArgumentError,
+    NoAdapterError,
+    check_number,
+    check_text,
+)
 from executorch_webgpu.native import _native
 
 __all__ = ["Adapter", "ExecuTorchWebGPUError", "MethodSpec", "Session", "ValueSpec", "inspect_program", "load"]
 
 DEFAULT_MEMORY_CAP = 4 << 30
+
+
+def _path(name: str, value: Any) -> str:
+    try:
+        return os.fsdecode(value)
+    except TypeError:
+        raise InvalidArgumentError(f"{name}: {value!r} is no path") from None
 
 
 @dataclass(frozen=True)
@@ -36,12 +49,13 @@ class Adapter:
 
     def native(self) -> tuple[str, str, str, float]:
         """Name, path of the tensors, text of the configuration, scale."""
-        folder = Path(self.path)
+        folder = Path(_path("adapters", self.path))
         config, weights = folder / "adapter_config.json", folder / "adapter_model.safetensors"
+        scale = check_number("adapters: scale", self.scale, -float("inf"), float("inf"))
         for file in (config, weights):
             if not file.is_file():
                 raise InvalidArgumentError(f"{folder} is no adapter of peft: it lacks {file.name}")
-        return (self.name or folder.resolve().name, str(weights), config.read_text(errors="replace"), float(self.scale))
+        return (self.name or folder.resolve().name, str(weights), config.read_text(errors="replace"), scale)
 
 
 @dataclass(frozen=True)
@@ -83,6 +97,9 @@ def _to_native(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biuf":
+            raise InvalidArgumentError(f"an array of {value.dtype} is no input: it needs numbers or bools")
+        value = value.astype(value.dtype.newbyteorder("="), copy=False)  # files may have the other order of bytes
         # ascontiguousarray makes a vector of a 0-d array
         return value if value.flags.c_contiguous else np.ascontiguousarray(value)
     return value
@@ -104,7 +121,7 @@ class Session:
         input is one, else numpy arrays (bfloat16 as uint16 bits). InvalidArgumentError for inputs that the method does
         not take."""
         use_torch = any(map(_is_torch, inputs))
-        outputs = self._native.run(method, [_to_native(v) for v in inputs])
+        outputs = self._native.run(check_text("method", method), [_to_native(v) for v in inputs])
         if not use_torch:
             return outputs
         import torch
@@ -133,7 +150,7 @@ class Session:
         `chunk_ms` with it and `…_before` without, `candidates` how many were tried: none is begun after `budget_s`
         seconds. States are reset. UnsupportedOperatorError on the CPU; InvalidArgumentError while a generator is on the
         session."""
-        return self._native.tune(method, 1000 * budget_s)
+        return self._native.tune(check_text("method", method), 1000 * check_number("budget_s", budget_s, 0, 1e9))
 
     @property
     def adapters(self) -> dict[str, float]:
@@ -143,7 +160,8 @@ class Session:
     def set_adapter_scale(self, name: str, scale: float) -> None:
         """What an adapter counts from the next call on: 1 as trained, 0 off. Caches keep what was computed before:
         reset() where that must not mix. InvalidArgumentError for an unknown name, or during a call."""
-        self._native.set_adapter_scale(name, scale)
+        scale = check_number("scale", scale, -float("inf"), float("inf"))
+        self._native.set_adapter_scale(check_text("name", name), scale)
 
     def close(self) -> None:
         """Frees all memory of the program now; later calls are InvalidArgumentError."""
@@ -192,7 +210,8 @@ def _has_adapter() -> bool:
 
 
 def _data_files(data: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str]:
-    return [os.fspath(data)] if isinstance(data, str | os.PathLike) else [os.fspath(d) for d in data]
+    one = isinstance(data, str | bytes | os.PathLike) or not isinstance(data, Iterable)
+    return [_path("data", d) for d in ([data] if one else data)]
 
 
 def load(
@@ -236,10 +255,10 @@ def load(
     """
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    check_number("threads", threads, 1, 1024, whole=True)
-    check_number("memory_cap", memory_cap, 0, 2**64 - 1, whole=True)
-    check_number("emulate_matrices", emulate_matrices, 0, 2**31 - 1, whole=True)
-    check_number("max_binding_bytes", max_binding_bytes, 0, 2**64 - 1, whole=True)
+    threads = check_number("threads", threads, 1, 1024, whole=True)
+    memory_cap = check_number("memory_cap", memory_cap, 0, 2**64 - 1, whole=True)
+    emulate_matrices = check_number("emulate_matrices", emulate_matrices, 0, 2**31 - 1, whole=True)
+    max_binding_bytes = check_number("max_binding_bytes", max_binding_bytes, 0, 2**64 - 1, whole=True)
     for name, value in (
         ("device", device),
         ("precision", precision),
@@ -249,14 +268,17 @@ def load(
         ("disable_passes", "" if disable_passes is None else disable_passes),
         ("tuning", tuning),
     ):
-        if not isinstance(value, str):
-            raise InvalidArgumentError(f"{name}: {value!r} is no string")
+        check_text(name, value)
+    if not isinstance(adapters, Iterable) or isinstance(adapters, str):
+        raise InvalidArgumentError(f"adapters: {adapters!r} is no list")
+    if progress is not None and not callable(progress):
+        raise InvalidArgumentError(f"progress: {progress!r} is no function")
     if device == "auto":
         device = "webgpu" if _has_adapter() else "cpu"
     if disable_passes is None:
         disable_passes = os.environ.get("ETWGPU_DISABLE_PASSES", "")
     native = _native.load(
-        os.fspath(path),
+        _path("path", path),
         _data_files(data),
         device,
         _get_proc_address() if device == "webgpu" else 0,

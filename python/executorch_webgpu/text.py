@@ -63,8 +63,8 @@ class TextModel:
     """tokenizer.json, tokenizer_config.json and, where there is one, chat_template.jinja of a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises FileError without a tokenizer.json, InvalidArgumentError for what is no tokenizer or no template,
-        NotAProgramError and InvalidProgramError for a damaged tokenizer_config.json."""
+        """Raises FileError without a tokenizer.json, NotAProgramError and InvalidProgramError, which name the file, for
+        a damaged one."""
         from tokenizers import Tokenizer
 
         path = folder / "tokenizer.json"
@@ -73,16 +73,23 @@ class TextModel:
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the class that tokenizers raises
-            raise InvalidArgumentError(f"{path} is not a tokenizer: {error}") from error
+            read_object(path)  # says what it is instead
+            raise InvalidProgramError(f"{path} is not a tokenizer: {error}") from error
         config = folder / "tokenizer_config.json"
         self._config = read_object(config) if config.is_file() else {}
         _check_config(config, self._config)
         template = folder / "chat_template.jinja"
-        text = read_text(template) if template.is_file() else self._config.get("chat_template")
+        if template.is_file():
+            text = read_text(template)
+        else:
+            template, text = config, self._config.get("chat_template")
         if isinstance(text, list):  # several, by name
             named = {t["name"]: t["template"] for t in text}
             text = named.get("default", next(iter(named.values()), None))
-        self._template = _compile(text) if text else None
+        try:
+            self._template = _compile(text) if text else None
+        except InvalidProgramError as error:
+            raise InvalidProgramError(f"{template}: {error}") from error
 
     @property
     def has_template(self) -> bool:
@@ -170,8 +177,8 @@ def _compile(text: str):
     environment.filters["tojson"] = lambda value, **options: json.dumps(value, **{"ensure_ascii": False} | options)
     try:
         return environment.from_string(text)
-    except TemplateError as error:
-        raise InvalidArgumentError(f"the chat template has an error: {error}") from error
+    except (TemplateError, RecursionError) as error:
+        raise InvalidProgramError(f"the chat template has an error: {error}") from error
 
 
 def split_thinking(text: str) -> tuple[str, str]:

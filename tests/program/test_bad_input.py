@@ -23,7 +23,7 @@ NO_OBJECTS = {
     "deep": (b"[" * 100_000, "is no JSON"),
     "list": (b"[]", "holds no JSON object"),
 }
-FILES = ("manifest.json", "tokenizer_config.json", "generation_config.json")
+FILES = ("manifest.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json")
 GOOD = {"format": 1, "files": [], "variants": [{"name": "a", "program": "model.pte"}]}
 
 
@@ -92,6 +92,9 @@ def test_damaged_manifests(copy, capsys, manifest, error, message):
         ("tokenizer_config.json", {"chat_template": [{"name": "default"}]}, "chat_template"),
         ("tokenizer_config.json", {"eos_token": 5}, "eos_token is 5"),
         ("tokenizer_config.json", {"bos_token": {"content": []}}, "bos_token"),
+        ("tokenizer_config.json", {"chat_template": "{% if"}, "the chat template has an error"),
+        ("tokenizer.json", {}, "is not a tokenizer"),
+        ("tokenizer.json", {"model": {"type": "BPE"}}, "is not a tokenizer"),
         ("generation_config.json", {"eos_token_id": "2"}, "eos_token_id"),
         ("generation_config.json", {"eos_token_id": [2, 1.5]}, "eos_token_id"),
         ("generation_config.json", {"eos_token_id": 1 << 40}, "eos_token_id"),
@@ -99,7 +102,7 @@ def test_damaged_manifests(copy, capsys, manifest, error, message):
 )
 def test_fields_of_another_type(copy, name, fields, message):
     (copy / name).write_text(json.dumps(fields))
-    with pytest.raises(errors.InvalidProgramError, match=rf"{name}: .*{message}"):
+    with pytest.raises(errors.InvalidProgramError, match=rf"{name}:? .*{message}"):
         TextGenerator(copy, "cpu")
 
 
@@ -107,6 +110,10 @@ def test_missing_files(copy, tmp_path, capsys):
     (copy / "chat_template.jinja").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(errors.NotAProgramError, match=r"chat_template\.jinja is no text"):
         TextGenerator(copy, "cpu")
+    for damaged in ("{% for x in %}", "{{ w1"):
+        (copy / "chat_template.jinja").write_text(damaged)
+        with pytest.raises(errors.InvalidProgramError, match=r"chat_template\.jinja: the chat template has an error"):
+            TextGenerator(copy, "cpu")
     (copy / "chat_template.jinja").unlink()
     (copy / "model.pte").unlink()
     with pytest.raises(errors.FileError, match=r"model has no model\.pte"):
@@ -165,11 +172,38 @@ def test_prompts_that_are_none(model, prompt, message):
         ({"tools": 5}, "tools: 5"),
         ({"tools": "f"}, "tools: 'f'"),
         ({"template_options": [1]}, r"template_options: \[1\]"),
+        ({"max_tokens": np.float64(2)}, "max_tokens"),
+        ({"max_tokens": True}, "max_tokens: True"),
+        ({"seed": "1"}, "seed: '1'"),
+        ({"temperature": np.bool_(True)}, "temperature"),
+        ({"temperature": np.float32("nan")}, "temperature"),
     ],
 )
 def test_options_of_another_type(model, options, message):
     with pytest.raises(errors.InvalidArgumentError, match=message):
         model.stream([{"role": "user", "content": "w1"}], **options)
+
+
+def test_numbers_of_other_kinds(model):
+    own = {"max_tokens": 3, "seed": 7, "temperature": 0.5, "top_k": 20, "speculation": 0}
+    other = {name: np.int64(value) for name, value in own.items()} | {"temperature": np.float32(0.5)}
+    sliding = {"overflow": "sliding", "sinks": np.int8(2), "keep": np.uint16(9)}
+    expected = model.generate([1, 2], **own)
+    assert model.generate([1, 2], **other).ids == model.generate([1, 2], **other, **sliding).ids == expected.ids
+    assert len(expected.ids) == 3 and type(errors.check_number("n", np.int64(1), 0, 2, whole=True)) is int
+
+
+@pytest.mark.parametrize("saved", ["abc", 5, None, [1]])
+def test_states_that_are_no_bytes(model, saved):
+    with pytest.raises(errors.InvalidArgumentError, match=r"saved: a .* is no bytes"):
+        model.restore_state(saved)
+
+
+def test_scales_and_names_of_another_type(model):
+    with pytest.raises(errors.InvalidArgumentError, match="name: 5 is no string"):
+        model.set_adapter_scale(5, 1)
+    with pytest.raises(errors.InvalidArgumentError, match="scale: 'x'"):
+        model.set_adapter_scale("a", "x")
 
 
 def test_what_is_a_prompt_stays_one(model):
@@ -202,6 +236,20 @@ def test_contexts_that_are_none(positions, tmp_path, capsys):
         cli.main(["export", "smollm2-135m-instruct", "--out", str(tmp_path / "out"), f"--context={positions}"])
     assert f"--context/--max-len: '{positions}' is no number of positions: 4 or more" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_folders_that_cannot_be_made(tmp_path, monkeypatch, capsys):
+    for work in ("model_folder.write", "variants.merge"):
+        monkeypatch.setattr(f"executorch_webgpu.{work}", lambda *_: pytest.fail("the work has begun"))
+    full = tmp_path / "file"
+    full.touch()
+    for out in ("/proc/x", "/proc/x/y", str(full / "x")):  # not even root may
+        for arguments in (["export", "smollm2-135m-instruct"], ["merge", str(tmp_path), str(tmp_path)]):
+            assert cli.main([*arguments, "--out", out]) == 1
+            assert capsys.readouterr().err.startswith(f"executorch-webgpu: cannot write to {out}: ")
+    for out in (tmp_path, tmp_path / "a" / "b"):
+        cli.check_writable(out)
+    assert list(tmp_path.iterdir()) == [full]  # it only looked
 
 
 def test_module_is_the_command():

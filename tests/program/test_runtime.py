@@ -162,6 +162,21 @@ def test_wrong_inputs_are_typed_errors(fixture_of):
         session.run("nothing")
     with pytest.raises(ValueError):  # also by its usual Python class
         session.forward("text")
+    with pytest.raises(
+        errors.InvalidArgumentError, match="size of dimension 0, 0 is outside of what was exported, 1 to 16"
+    ):
+        session.forward(np.zeros((0, 48), np.float32))
+    for method in (5, None, ["forward"]):
+        with pytest.raises(errors.InvalidArgumentError, match=r"method: .* is no string"):
+            session.run(method)
+    for dtype in ("c8", "U8", object):
+        with pytest.raises(errors.InvalidArgumentError, match=r"an array of .* is no input"):
+            session.forward(np.zeros((1, 48), dtype))
+
+
+def test_the_other_order_of_bytes(fixture_of):
+    session, (x,) = load(fixture_of("mlp").path, "cpu"), fixture_of("mlp").calls[0][0]
+    assert np.array_equal(session.forward(x.astype(">f4"))[0], session.forward(x)[0])
 
 
 def test_threads_share_a_session(fixture_of):
@@ -348,6 +363,10 @@ OUT_OF_RANGE = [
     {"precision": 16},
     {"precision": "bf16"},
     {"disable_passes": ["linear"]},
+    {"adapters": 5},
+    {"adapters": [None]},
+    {"data": 5},
+    {"progress": 5},
     {"tuning": None},
 ]
 
