@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 from typing import Any
@@ -141,16 +142,17 @@ _CLASSES = {
 def check_number(name: str, value: Any, low: float, high: float, whole: bool = False) -> Any:
     """The value as an int or, unless it is to be whole, a float: numpy's and other kinds of numbers are taken, too.
 
-    Raises InvalidArgumentError, which names the argument, unless low ≤ value ≤ high."""
+    Raises InvalidArgumentError, which names the argument, unless low ≤ value ≤ high and it is finite."""
     try:
         if not isinstance(value, bool) and (whole or isinstance(value, numbers.Real)):
             number = operator.index(value) if whole else value
-            if low <= number <= high:
+            if low <= number <= high and math.isfinite(number):
                 return number if whole else float(number)
     except TypeError:  # no whole number
         pass
     kind = "a whole number " if whole else ""
-    raise InvalidArgumentError(f"{name}: {value!r} is not {kind}between {low} and {high}")
+    wanted = f"{kind}between {low} and {high}" if low > -math.inf else "a finite number"
+    raise InvalidArgumentError(f"{name}: {value!r} is not {wanted}")
 
 
 def check_text(name: str, value: Any) -> str:

@@ -9,6 +9,7 @@ session = load("model.pte", device="webgpu")
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class Adapter:
         """Name, path of the tensors, text of the configuration, scale."""
         folder = Path(_path("adapters", self.path))
         config, weights = folder / "adapter_config.json", folder / "adapter_model.safetensors"
-        scale = check_number("adapters: scale", self.scale, -float("inf"), float("inf"))
+        scale = check_number("adapters: scale", self.scale, -math.inf, math.inf)
         for file in (config, weights):
             if not file.is_file():
                 raise InvalidArgumentError(f"{folder} is no adapter of peft: it lacks {file.name}")
@@ -160,7 +161,7 @@ class Session:
     def set_adapter_scale(self, name: str, scale: float) -> None:
         """What an adapter counts from the next call on: 1 as trained, 0 off. Caches keep what was computed before:
         reset() where that must not mix. InvalidArgumentError for an unknown name, or during a call."""
-        scale = check_number("scale", scale, -float("inf"), float("inf"))
+        scale = check_number("scale", scale, -math.inf, math.inf)
         self._native.set_adapter_scale(check_text("name", name), scale)
 
     def close(self) -> None:

@@ -172,12 +172,13 @@ describe('what callers pass', () => {
     const run = vi.fn(() => Promise.resolve([tensor('f32', [1, 2], [0.25, 0.75])]));
     const session = { info: { files }, run } as unknown as Session;
     const classifier = new ImageClassifier(session);
-    for (const topK of [-1, 0, 1.5, NaN, 'all']) {
+    for (const topK of [-1, -Infinity, 0, 1.5, NaN, 'all']) {
       const classes = classifier.classify(new Blob(), { topK: topK as number });
       await expect(classes).rejects.toBeInstanceOf(InvalidArgumentError);
       await expect(classes).rejects.toThrow(/^topK: .* is no whole number from 1/);
     }
     expect(run).not.toHaveBeenCalled();
+    expect(await classifier.classify(new Blob(), { topK: Infinity })).toHaveLength(2);
     expect((await classifier.classify(new Blob(), { topK: 1 })).map(({ label }) => label)).toEqual(['dog']);
     files['preprocess.json'] = '<!doctype html>';
     expect(() => new ImageClassifier(session)).toThrow(NotAProgramError);

@@ -29,12 +29,12 @@ export class ImageClassifier {
     this.labels = (files['labels.txt'] ?? '').trimEnd().split('\n');
   }
 
-  /** The `topK` (default 5) most probable classes, best first. The picture stays yours. */
+  /** The `topK` (default 5, Infinity: all) most probable classes, best first. The picture stays yours. */
   async classify(
     image: ImageSource,
     { topK = 5, signal }: { topK?: number; signal?: AbortSignal } = {},
   ): Promise<Classification[]> {
-    check(Number.isInteger(topK) && topK > 0, 'topK', topK, 'whole number from 1');
+    check((Number.isInteger(topK) || topK === Infinity) && topK > 0, 'topK', topK, 'whole number from 1');
     const [output] = await this.session.run([{ ...this.preprocess, image }], { ...(signal && { signal }) });
     const scores = (output as Tensor).data as Float32Array;
     return Array.from(scores, (score, index) => ({ label: this.labels[index] ?? `class ${index}`, index, score }))
