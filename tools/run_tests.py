@@ -104,6 +104,14 @@ SUITES = [
         # compiles WGSL variants (full: all) for the software GPU, unless Mesa has them in its cache
         minutes=90 if FULL else 40,
     ),
+    Suite(
+        "c++ asan",
+        ["build/native-asan/etwgpu_tests", "--gtest_output=xml:{report}"],
+        from_xml,
+        needs="tests/cpp/**/*_test.cpp",
+        minutes=90,
+        full=True,
+    ),
     Suite("wgsl", [sys.executable, "tools/validate_wgsl.py"], from_json_line, needs="tools/wgsl_variants"),
     Suite("lint", [sys.executable, "tools/lint.py"], from_json_line),
     Suite(
@@ -135,14 +143,6 @@ SUITES = [
     ),
     mutations("mutations", "native"),
     mutations("mutations asan", "native-asan", full=True),
-    Suite(
-        "c++ asan",
-        ["build/native-asan/etwgpu_tests", "--gtest_output=xml:{report}"],
-        from_xml,
-        needs="tests/cpp/**/*_test.cpp",
-        minutes=90,
-        full=True,
-    ),
 ]
 
 
