@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import os
 import pickle
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -27,11 +28,14 @@ _numbers: Counter[str] = Counter()  # exports of each test so far
 
 
 @cache
-def _digest_of_sources(*folders: Path) -> bytes:
+def _digest_of_sources(folder: Path) -> bytes:
+    """Of the exporter, of tests/export and of a test's folder."""
+    exporter = subprocess.run(ROOT / "tools/exporter_sources.sh", capture_output=True, text=True, check=True).stdout
+    paths = [ROOT / name for name in exporter.split()]
+    paths += [p for of in (ROOT / "tests/export", folder) for p in sorted(of.rglob("*.py"))]
     digest = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(p for p in folder.rglob("*") if p.suffix in {".py", ".fbs", ".yaml"}):
-            digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in paths:
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     for package in PACKAGES:
         digest.update(importlib.metadata.version(package).encode() + b"\0")
     return digest.digest()
@@ -60,8 +64,7 @@ def cached(model: torch.nn.Module, example: Iterable, make: Callable[[], object]
         FOLDER.mkdir(parents=True, exist_ok=True)
         _remove_old()
     _numbers[test] += 1
-    digest = hashlib.sha256(_digest_of_sources(ROOT / "python", ROOT / "schema", ROOT / "tests/export"))
-    digest.update(_digest_of_sources((ROOT / test.split("::")[0]).parent))
+    digest = hashlib.sha256(_digest_of_sources((ROOT / test.split("::")[0]).parent))
     digest.update(f"{test} {_numbers[test]} {model}".encode())
     for name, value in [*model.named_parameters(), *model.named_buffers(), *enumerate(example)]:
         digest.update(f"{name}=".encode())

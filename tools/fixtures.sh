@@ -8,7 +8,7 @@ folder=build/fixtures
 mkdir -p build
 exec 8>build/.fixtures.lock
 flock 8 # suites run side by side
-stamp=$(git ls-files --cached --others --exclude-standard 'python/*.py' schema tests/export/make_fixtures.py | sort | xargs cat | sha256sum | cut -d' ' -f1)
+stamp=$( (tools/exporter_sources.sh && echo tests/export/make_fixtures.py) | xargs cat | sha256sum | cut -d' ' -f1)
 if [ "$(cat $folder/.stamp 2>/dev/null)" != "$stamp" ]; then
   python tests/export/make_fixtures.py $folder >/dev/null
   echo "$stamp" >$folder/.stamp

@@ -8,7 +8,7 @@ models=$ETWGPU_CACHE/models
 mkdir -p "$models"
 exec 8>"$models/.lock"
 # a model is up to date while nothing has changed of what makes it
-stamp=$(git ls-files --cached --others --exclude-standard 'python/*.py' schema | grep -vE '/(runtime|native|generation|grammar|text|inspect|cli|errors|evaluation)[.]py' | sort | xargs cat | sha256sum | cut -d' ' -f1)
+stamp=$(tools/exporter_sources.sh | xargs cat | sha256sum | cut -d' ' -f1)
 # the last one has the logits of all positions, for tests of accuracy: `models.sh --demo` leaves it out
 names=(smollm2-135m-instruct efficientnet-lite0)
 [ "${1:-}" = --demo ] || names+=(smollm2-135m-instruct-all)
