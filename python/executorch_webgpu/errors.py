@@ -148,7 +148,7 @@ def check_number(name: str, value: Any, low: float, high: float, whole: bool = F
             number = operator.index(value) if whole else value
             if low <= number <= high and math.isfinite(number):
                 return number if whole else float(number)
-    except TypeError:  # no whole number
+    except (TypeError, OverflowError):  # no whole number; one that no float holds
         pass
     kind = "a whole number " if whole else ""
     wanted = f"{kind}between {low} and {high}" if low > -math.inf else "a finite number"

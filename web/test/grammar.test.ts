@@ -156,6 +156,10 @@ describe('keywords of a schema that would not hold', () => {
   it.each(['minimum', 'exclusiveMaximum'])('names %s of a number, which this package does not follow', (word) => {
     expect(unsupportedKeyword({ items: { type: ['null', 'number'], [word]: 1 } })).toBe(`#/items: ${word} of a number`);
   });
+  it('names a bound of older schemas that is no number', () => {
+    const schema = { type: 'integer', minimum: 0, exclusiveMinimum: true };
+    expect(unsupportedKeyword(schema)).toBe('#: exclusiveMinimum true');
+  });
   it('holds for values that begin alike and for bounds on one side', async () => {
     const schema = {
       type: 'object',

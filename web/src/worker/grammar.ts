@@ -105,6 +105,7 @@ export function unsupportedKeyword(schema: unknown, path = '#', root = schema): 
     const beside = [...(IGNORED_BESIDE.get(word) ?? []), ...(CONSTRAINTS.includes(word) ? ALONE : [])];
     const other = beside.find((o) => has(o) && o !== word && !(word === 'minProperties' && schema[o] === false));
     if (other && !(word === 'type' && agrees(schema))) return `${path}: ${word} beside ${other}`;
+    if (/imum$/i.test(word) && typeof value !== 'number') return `${path}: ${word} ${String(value)}`;
     if (/imum$/i.test(word) && [schema.type].flat().includes('number')) return `${path}: ${word} of a number`;
     if (OF_VALUES.includes(word) && !has('type')) return `${path}: ${word} without type`;
     const patterns =
