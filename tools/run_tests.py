@@ -89,6 +89,11 @@ def mutations(name: str, preset: str, full: bool = False) -> Suite:
     return Suite(name, command, from_json_line, needs="tests/fuzz/CMakeLists.txt", full=full, models=True)
 
 
+def cpp(name: str, preset: str, minutes: int = 40, full: bool = False, short: bool = False) -> Suite:
+    command = [f"build/{preset}/etwgpu_tests", "--gtest_output=xml:{report}"]
+    return Suite(name, command, from_xml, "tests/cpp/**/*_test.cpp", minutes, full, short=short)
+
+
 EXPORTS = Suite("exports", ["sh", "-ec", "tools/fixtures.sh; tools/models.sh"], no_tests)
 SUITES = [
     Suite("build native", ["make", "build"], no_tests),
@@ -97,23 +102,10 @@ SUITES = [
     Suite("build asan", ["make", "build-asan"], no_tests, full=True),
     EXPORTS,
     # from here on the longest first
-    Suite(
-        "c++",
-        ["build/native/etwgpu_tests", "--gtest_output=xml:{report}"],
-        from_xml,
-        needs="tests/cpp/**/*_test.cpp",
-        # compiles WGSL variants (full: all) for the software GPU, unless Mesa has them in its cache: some take minutes
-        minutes=300 if FULL else 40,
-    ),
-    Suite(
-        "c++ asan",
-        ["build/native-asan/etwgpu_tests", "--gtest_output=xml:{report}"],
-        from_xml,
-        needs="tests/cpp/**/*_test.cpp",
-        minutes=40,
-        full=True,
-        short=True,  # the sanitizers look at our code, not at what Mesa compiles
-    ),
+    # compiles WGSL variants (full: all) for the software GPU, unless Mesa has them in its cache: some take minutes
+    cpp("c++", "native", minutes=300 if FULL else 40),
+    # the sanitizers look at our code, not at what Mesa compiles
+    cpp("c++ asan", "native-asan", full=True, short=True),
     Suite("wgsl", [sys.executable, "tools/validate_wgsl.py"], from_json_line, needs="tools/wgsl_variants"),
     Suite("lint", [sys.executable, "tools/lint.py"], from_json_line),
     Suite(

@@ -164,9 +164,9 @@ function apart(a: unknown, b: unknown, root: unknown, depth = 8): boolean {
   const values = valuesOf(one);
   const others = valuesOf(other);
   if (values && others) return values.every((value) => !isFields(value) && !others.includes(value));
-  const types = typesOf(one);
-  const shared = typesOf(other).filter((type) => types.includes(type));
-  if (types.length === 0 || typesOf(other).length === 0 || shared.some((type) => type !== 'object')) return false;
+  const [types, otherTypes] = [typesOf(one), typesOf(other)];
+  const shared = otherTypes.filter((type) => types.includes(type));
+  if (types.length === 0 || otherTypes.length === 0 || shared.some((type) => type !== 'object')) return false;
   const inBoth = listOf(one.required).filter((name) => listOf(other.required).includes(name)) as string[];
   const property = (schema: Fields, name: string) => (schema.properties as Fields | undefined)?.[name];
   return (
