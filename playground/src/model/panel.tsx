@@ -86,11 +86,21 @@ export function modelFacts(model: ModelEntry): string {
   return joined(facts.filter((fact) => fact !== undefined));
 }
 
+/** Keeps the place of one model until it is known which there are. */
+const Unknown = () => (
+  <div class="choice awaited" aria-hidden="true">
+    <input type="radio" disabled />
+    <span class="choice-title">…</span>
+    <span class="choice-facts">…</span>
+  </div>
+);
+
 function ModelChoice({ engine, busy }: { engine: Engine; busy: boolean }) {
   const name = useId();
   return (
     <fieldset class="choices" disabled={busy}>
       <legend class="visually-hidden">Model</legend>
+      {!catalogReady.value && engine.models.value.length === 0 && <Unknown />}
       {engine.models.value.map((model) => (
         <label key={model.name} class="choice">
           <input
@@ -145,8 +155,9 @@ function LoadButton({ engine }: { engine: Engine }) {
 export function ModelCard({ engine }: { engine: Engine }) {
   const state = engine.state.value;
   const busy = state.kind === 'loading';
+  // what is below the list of models is shown with it, or would move
   return (
-    <section class="card model-card" aria-label="Model">
+    <section class={`card model-card ${catalogReady.value ? '' : 'awaited'}`} aria-label="Model">
       {catalogReady.value && engine.models.value.length === 0 ? (
         <p class="problem">{catalogProblem.value ?? 'There is no model for this page.'}</p>
       ) : (

@@ -11,6 +11,10 @@ const WIDTHS = FULL ? [320, 390, 820, 1440] : [320, 390];
 const LEAST_TARGET = 24;
 const HEAVY = /\.(wasm|mjs|pte)$|\/worker[^/]*\.js$/;
 
+/** What a page learns of from its server, and how long after it is painted, in milliseconds: nothing may move then. */
+const LISTS = /\/(models|samples)\/index\.json$/;
+const LATE = 300;
+
 const LONG = 'https://example.com/a-word-that-is-longer-than-any-line-of-a-small-screen-can-be';
 
 const CONVERSATION = {
@@ -102,7 +106,7 @@ async function onePage(visitor, hash, requests, width) {
   requests.length = 0;
   await visitor.raw.goto(`${visitor.url}${hash}`);
   await visitor.raw.waitForSelector('main h1', { state: 'attached' });
-  await visitor.raw.waitForTimeout(250); // what the page does on its own comes now
+  await visitor.raw.waitForTimeout(LATE + 250); // what the page does on its own comes now
   const where = `${hash} at ${width}`;
   const heavy = requests.filter((url) => HEAVY.test(new URL(url).pathname));
   assert(heavy.length === 0, `${where} asks for ${heavy} before anybody wants a model`);
@@ -123,6 +127,10 @@ export async function qualityTests(browser, server, test) {
       visitor.raw.on('request', (request) => requests.push(request.url()));
       visitor.raw.on('console', (message) => message.type() === 'error' && errors.push(message.text()));
       visitor.raw.on('pageerror', (error) => errors.push(error.message));
+      await visitor.raw.context().route(LISTS, async (route) => {
+        await new Promise((resolve) => setTimeout(resolve, LATE));
+        await route.continue();
+      });
       await keepConversations(visitor.raw, [CONVERSATION]);
       for (const hash of PAGES) await onePage(visitor, hash, requests, width);
       await dialogs(visitor, width);
