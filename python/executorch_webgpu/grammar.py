@@ -13,7 +13,7 @@ import numpy as np
 
 from executorch_webgpu.errors import InvalidArgumentError, PackageMissingError
 
-__all__ = ["Grammars", "Matcher", "unsupported_keyword", "vocabulary_of"]
+__all__ = ["Grammars", "Matcher", "simplified", "unsupported_keyword", "vocabulary_of"]
 
 # Keywords of JSON Schema that xgrammar passes over in silence: what they ask for would not hold. These, where schemas
 # lie in a schema, and the rules of unsupported_keyword as in web/src/worker/grammar.ts.
@@ -162,6 +162,32 @@ def _resolved(schema: Any, root: Any) -> Mapping[str, Any] | None:
     return None
 
 
+def simplified(schema: Any) -> Any:
+    """The schema without what libraries write though it asks for nothing, names of properties that are texts (zod); and
+    with the tags of unions, which pydantic gives a default, required: what is written then is by the given schema,
+    too."""
+    if isinstance(schema, list):
+        return [simplified(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    of = dict(schema)
+    for word in {*_SINGLE, *_LISTS} & of.keys():
+        of[word] = simplified(of[word])
+    for word in _MAPS:
+        if isinstance(of.get(word), Mapping):
+            of[word] = {name: simplified(part) for name, part in of[word].items()}
+    if of.get("propertyNames") == {"type": "string"}:
+        del of["propertyNames"]
+    required, properties = of.get("required") or [], of.get("properties")
+    if isinstance(required, list) and isinstance(properties, Mapping):
+        for name, part in properties.items():
+            if isinstance(part, Mapping) and {"const", "default"} <= {*part} and name not in required:
+                required = [*required, name]
+        if required:
+            of["required"] = required
+    return of
+
+
 def vocabulary_of(tokenizer: dict[str, Any]) -> tuple[list[str], str, bool]:
     """Of a tokenizer.json: the pieces by id as the tokenizer writes them ("" for those that are no text), how they are
     written (byte_level, byte_fallback or raw), and whether the tokenizer puts a blank before a text. As in
@@ -231,8 +257,9 @@ class Grammars:
         InvalidArgumentError for what is neither, and for keywords that would not hold."""
         try:
             if grammar is None:
-                written = json.dumps(json_schema)
-                if found := unsupported_keyword(json_schema):
+                schema = simplified(json_schema)
+                written = json.dumps(schema)
+                if found := unsupported_keyword(schema):
                     raise ValueError(f"{found} is not supported")
                 compiled = self._compiler.compile_json_schema(written, any_whitespace=False)
             else:

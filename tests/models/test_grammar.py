@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from executorch_webgpu import errors
 from executorch_webgpu.generation import TextGenerator
-from executorch_webgpu.grammar import Grammars, unsupported_keyword, vocabulary_of
+from executorch_webgpu.grammar import Grammars, simplified, unsupported_keyword, vocabulary_of
 from models.conftest import FULL
 
 SCHEMA = {
@@ -237,6 +237,14 @@ def test_keywords_that_would_not_hold_are_named(schema, found):
 def test_what_only_looks_like_a_keyword_is_none():
     for schema in [*KNOWN["supported"], *(schema for schema, _ in SCHEMAS.values())]:
         assert unsupported_keyword(schema) is None, schema
+
+
+@pytest.mark.parametrize(("schema", "simple"), KNOWN["simplified"])
+def test_what_libraries_write_is_understood(schema, simple, model):
+    before = json.dumps(schema)
+    assert simplified(schema) == simple and unsupported_keyword(simple) is None
+    assert Grammars(model._folder, model.vocabulary, model.end_ids).matcher(schema, None).allowed().any()
+    assert json.dumps(schema) == before
 
 
 def test_a_schema_that_would_not_hold_is_refused(tmp_path):

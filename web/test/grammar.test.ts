@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import type { ResponseFormat } from '../src/types.js';
 import { Conversation, slidingOf } from '../src/worker/generate.js';
-import { Grammars, unsupportedKeyword, vocabularyOf, type XGrammar } from '../src/worker/grammar.js';
+import { Grammars, simplified, unsupportedKeyword, vocabularyOf, type XGrammar } from '../src/worker/grammar.js';
 import type { Allowed, Ended, GenerateRequest, OnToken } from '../src/worker/module.js';
 
 const NONE = { reused: 0, proposed: 0, accepted: 0, calls: 0 };
@@ -138,6 +138,8 @@ describe('responseFormat', () => {
 const known = JSON.parse(readFileSync(new URL('../../tests/models/json_schemas.json', import.meta.url), 'utf8')) as {
   unsupported: [object, string][];
   supported: object[];
+  /** what libraries write, and how the package gets it */
+  simplified: [object, object][];
 };
 
 describe('keywords of a schema that would not hold', () => {
@@ -152,6 +154,19 @@ describe('keywords of a schema that would not hold', () => {
   });
   it.each([...known.supported, schema])('takes %j', (schema) => {
     expect(unsupportedKeyword(schema)).toBeUndefined();
+  });
+  it.each(known.simplified)('takes what libraries write: %j', async (schema, simple) => {
+    expect(simplified(schema)).toEqual(simple);
+    expect(unsupportedKeyword(simple)).toBeUndefined();
+    expect((await run(1, { type: 'json_schema', schema }, 1)).tokenIds).toHaveLength(1);
+  });
+  it('writes the tag of a union, which pydantic leaves away where it is the default', async () => {
+    const { items, $defs } = known.simplified[1]?.[0] as { items: object; $defs: object };
+    const format: ResponseFormat = { type: 'json_schema', schema: { ...items, $defs } };
+    const results = await Promise.all(Array.from({ length: 20 }, (_, seed) => run(seed, format, 300)));
+    const values = results.filter((r) => r.finishReason === 'stop').map((r) => JSON.parse(r.text) as { kind: string });
+    expect(values.length).toBeGreaterThan(0);
+    for (const { kind } of values) expect(kind).toMatch(/^(cat|dog)$/);
   });
   it.each(['minimum', 'exclusiveMaximum'])('names %s of a number, which this package does not follow', (word) => {
     expect(unsupportedKeyword({ items: { type: ['null', 'number'], [word]: 1 } })).toBe(`#/items: ${word} of a number`);

@@ -191,6 +191,33 @@ function resolved(schema: unknown, root: unknown): Fields | undefined {
   return undefined;
 }
 
+/** A copy in which every schema within is as `change` has it. */
+function mapped(schema: Fields, change: (part: unknown) => unknown): Fields {
+  const of = { ...schema };
+  for (const word of SCHEMAS.filter((word) => word in of)) of[word] = change(of[word]);
+  for (const word of MAPS.filter((word) => word in of)) {
+    of[word] = Object.fromEntries(Object.entries(of[word] ?? {}).map(([name, part]) => [name, change(part)]));
+  }
+  return of;
+}
+
+/**
+ * The schema without what libraries write though it asks for nothing, names of properties that are texts (zod); and with the
+ * tags of unions, which pydantic gives a default, required: what is written then is by the given schema, too.
+ */
+export function simplified(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(simplified);
+  if (!isFields(schema)) return schema;
+  const of = mapped(schema, simplified);
+  if (JSON.stringify(of.propertyNames) === '{"type":"string"}') delete of.propertyNames;
+  const required = listOf(of.required);
+  const tags = Object.entries(of.properties ?? {}).filter(
+    ([name, part]) => isFields(part) && 'const' in part && 'default' in part && !required.includes(name),
+  );
+  if (tags.length > 0) of.required = [...required, ...tags.map(([name]) => name)];
+  return of;
+}
+
 const HIGHEST = Number.MAX_SAFE_INTEGER;
 
 /**
@@ -200,11 +227,7 @@ const HIGHEST = Number.MAX_SAFE_INTEGER;
 export function prepared(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(prepared);
   if (!isFields(schema)) return schema;
-  const of = { ...schema };
-  for (const word of SCHEMAS.filter((word) => word in of)) of[word] = prepared(of[word]);
-  for (const word of MAPS.filter((word) => word in of)) {
-    of[word] = Object.fromEntries(Object.entries(of[word] ?? {}).map(([name, part]) => [name, prepared(part)]));
-  }
+  const of = mapped(schema, prepared);
   for (const word of ['anyOf', 'oneOf'].filter((word) => word in of)) {
     const parts = listOf(of[word]).filter(isFields);
     const values = parts.flatMap((part) => valuesOf(part) ?? []);
@@ -334,7 +357,7 @@ function written(schema: unknown): string {
 function sourceOf(format: ResponseFormat): { schema: string } | { grammar: string } {
   if (format.type === 'json_object') return { schema: '{"type": "object"}' };
   if (format.type === 'json_schema' && typeof format.schema === 'object') {
-    const schema: unknown = JSON.parse(written(format.schema));
+    const schema = simplified(JSON.parse(written(format.schema)));
     const found = unsupportedKeyword(schema);
     if (found) throw invalid(`${found} is not supported`);
     return { schema: JSON.stringify(prepared(schema)) };
