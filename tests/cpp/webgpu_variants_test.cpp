@@ -314,13 +314,15 @@ TEST(Variants, EveryVariantRunsAndEqualsTheCpu) {
   auto device = runBlocking(Device::create({}));
   ASSERT_TRUE(device.ok()) << device.status().message();
   Runner runner(**device);
-  const uint32_t lanes = std::max<uint32_t>((*device)->capabilities().subgroup_min, 8);
+  const GpuCapabilities& capabilities = (*device)->capabilities();
+  const uint32_t lanes = std::max<uint32_t>(capabilities.subgroup_min, 8);
+  const bool matrices = capabilities.subgroup_matrix;
   // A software GPU takes minutes to compile them all: all of them in full runs, else a sample.
   const char* full = std::getenv("ETWGPU_TEST_FULL");
   const int every = full && *full == '1' ? 1 : 64;
   const char* chosen = std::getenv("ETWGPU_TEST_CASES");  // or those that have this in their names
   int number = 0;
-  for (const VariantSetting& setting : variantSettings(lanes))
+  for (const VariantSetting& setting : variantSettings(lanes, matrices))
     for (KernelCase& c : allCases()) {
       if (!setting.takes(c)) continue;
       const bool wanted = chosen ? c.name.find(chosen) != std::string::npos : number++ % every == 0;
@@ -333,7 +335,10 @@ TEST(Variants, EveryVariantRunsAndEqualsTheCpu) {
       SCOPED_TRACE(c.name + " " + setting.name());
       runner.run(c, setting);
     }
-  for (const WgslVariant& variant : allVariants(lanes).all) {
+  const std::set<WgslVariant> all = allVariants(lanes, matrices).all;
+  GTEST_LOG_(INFO) << all.size() << " variants, subgroups of " << lanes << (matrices ? " and their matrices" : "")
+                   << (every == 1 && !chosen ? ", each run here" : ", a sample run here");
+  for (const WgslVariant& variant : all) {
     if (runner.dispatched().contains(variant)) continue;
     std::string defines;
     for (const auto& [name, value] : variant.defines) defines += " " + name + "=" + value;
