@@ -35,7 +35,7 @@ await (async () => {
   });
   await withPage('firefox', {}, async (s) => {
     await onGpu(s, 'firefox webgpu');
-    await kernels(s, 'firefox webgpu');
+    if (FULL) await kernels(s, 'firefox webgpu');
     await buffers(s, 'firefox webgpu');
     await likePillow(s, 'firefox webgpu', 0);
     await checking(s, 'firefox', 'webgpu');

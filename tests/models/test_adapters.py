@@ -345,6 +345,7 @@ def smollm2_lora(smollm2, eager_window, tmp_path_factory):
     return lora, lora.save(tmp_path_factory.mktemp("lora") / "random"), ids, expected
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", DEVICES)
 def test_smollm2_logits(models, smollm2_lora, device):
     _, folder, ids, expected = smollm2_lora
@@ -357,6 +358,7 @@ def test_smollm2_logits(models, smollm2_lora, device):
             assert difference < TOLERANCE, f"{len(lengths)} calls: logits differ by {difference:.2g}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", DEVICES)
 def test_smollm2_greedy_tokens(models, smollm2, smollm2_lora, device):
     """The shipped program answers as eager does with the adapter, and, with its scale 0, as without."""

@@ -174,6 +174,7 @@ def test_greedy_and_grammars(model):
 
 
 @pytest.mark.gpu
+@pytest.mark.full
 def test_the_gpu_gives_the_same(model, models):
     expected = model.generate(PROMPT, json_schema=SCHEMA, max_tokens=12)
     with TextGenerator(models / "smollm2-135m-instruct", "webgpu") as gpu:

@@ -10,6 +10,8 @@ from executorch_webgpu import cli
 from executorch_webgpu.errors import InvalidArgumentError
 from executorch_webgpu.generation import TextGenerator
 
+pytestmark = pytest.mark.full  # two exports; that a page takes of the variants what suits it is tested in browsers
+
 
 @pytest.fixture(scope="module")
 def folders(llama_folder, tmp_path_factory):

@@ -90,6 +90,7 @@ def test_metadata_methods(exported):
         assert plans[name].values[output].val.int_val == value, name
 
 
+@pytest.mark.full
 def test_recipe_and_card_reproduce_it(exported, llama_folder, tmp_path):
     made = json.loads((exported / "recipe.json").read_text())
     assert made["options"] == {"source": "small-llama", "symmetric": True, "max_len": 32}

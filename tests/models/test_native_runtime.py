@@ -21,7 +21,7 @@ LENGTHS = [1, 2, 7, 31, 32, 33, 63, 64, 65, 255, 256, 511]
 
 # What the sizes cost on a software adapter decides what a short run takes.
 # text: positions of Moby-Dick
-SHORT_GPU = {"prompts": 2, "tokens": 16, "lengths": [1, 31, 32, 33], "steps": 16, "chunked": 40, "text": 96}
+SHORT_GPU = {"prompts": 2, "tokens": 16, "lengths": [1, 33], "steps": 8, "chunked": 40, "text": 64}
 ALL = {"prompts": 8, "tokens": 64, "lengths": LENGTHS, "steps": WINDOW, "chunked": WINDOW, "text": 3 * WINDOW}
 SHORT_CPU = ALL | {"prompts": 3, "tokens": 32, "steps": 128, "text": WINDOW}
 SIZES = {"cpu": ALL if FULL else SHORT_CPU, "webgpu": ALL if FULL else SHORT_GPU}

@@ -102,6 +102,7 @@ def test_check_greedy_notices_what_is_cut_off(smollm2, eager_answer, length):
         evaluation.check_greedy(smollm2[1], FRANCE, eager_answer(FRANCE)[:length], 4, eos=[2])
 
 
+@pytest.mark.full
 def test_matrices_are_taken_over_exactly():
     """Every Q4_1 matrix equals gguf's own dequantisation to the bit, rows of q and k in the order of the checkpoint."""
     from gguf import dequantize

@@ -27,7 +27,9 @@ def large(tmp_path_factory):
     return _write(tmp_path_factory.mktemp("large") / "model.pte", program.to_executorch())
 
 
-@pytest.mark.parametrize(("device", "allowed"), [("cpu", MB), pytest.param("webgpu", 16 * MB, marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(
+    ("device", "allowed"), [("cpu", MB), pytest.param("webgpu", 16 * MB, marks=[pytest.mark.gpu, pytest.mark.full])]
+)
 def test_memory_is_flat(folder, large, fixture_of, device, allowed):
     """20 times load, generate, close, beside a model that stays, in a process of their own."""
     command = [sys.executable, memory_cycles.__file__, device, folder, large, fixture_of("mlp").path, "32"]

@@ -6,7 +6,7 @@ import { noShift, Visitor } from './visitor.mjs';
 
 const FULL = process.env.ETWGPU_TEST_FULL === '1';
 const PAGES = ['#/', '#/chat/x', '#/pictures', '#/models', '#/device'];
-const WIDTHS = FULL ? [320, 390, 820, 1440] : [320, 390];
+const WIDTHS = FULL ? [320, 390, 820, 1440] : [320];
 /** In CSS pixels, on a side: WCAG 2.2, 2.5.8. */
 const LEAST_TARGET = 24;
 const HEAVY = /\.(wasm|mjs|pte)$|\/worker[^/]*\.js$/;
