@@ -39,8 +39,10 @@ def checks() -> dict[str, list[str]]:
 def npm_inputs() -> str:
     """A digest of all that `npm run lint` depends on: a file's types count in others, so it is one for them all."""
     digest = hashlib.sha256()
+    types = [str(path.relative_to(ROOT)) for path in (ROOT / "web" / "dist").rglob("*.d.ts")]  # the playground's
     names = tracked("web", "playground", "tools", "benchmarks", "tests/browser", "tests/consumers", "runtime/bindings")
-    for name in sorted({*names, *tracked("*.json", "*prettier*"), "node_modules/.package-lock.json"}):
+    settings = [*tracked("*.json", "*prettier*", "*eslint*", "*.editorconfig"), "node_modules/.package-lock.json"]
+    for name in sorted({*names, *types, *settings}):
         if (path := ROOT / name).is_file():
             digest.update(f"{name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
     return digest.hexdigest()

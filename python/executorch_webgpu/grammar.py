@@ -138,13 +138,11 @@ def _apart(a: Any, b: Any, root: Any, depth: int = 8) -> bool:
     if not types or not other_types or any(kind != "object" for kind in types if kind in other_types):
         return False
     shared = [name for name in a.get("required") or () if name in (b.get("required") or ())]
+    one, other = (of.get("properties") if isinstance(of.get("properties"), Mapping) else {} for of in (a, b))
     return (
         "object" not in types
         or "object" not in other_types
-        or any(
-            _apart((a.get("properties") or {}).get(name), (b.get("properties") or {}).get(name), root, depth - 1)
-            for name in shared
-        )
+        or any(_apart(one.get(name), other.get(name), root, depth - 1) for name in shared)
     )
 
 
@@ -164,8 +162,8 @@ def _resolved(schema: Any, root: Any) -> Mapping[str, Any] | None:
 
 def simplified(schema: Any) -> Any:
     """The schema without what libraries write though it asks for nothing, names of properties that are texts (zod); and
-    with the tags of unions, which pydantic gives a default, required: what is written then is by the given schema,
-    too."""
+    with properties of given values and a default, as pydantic's tags of unions are, required: what is written then is
+    by the given schema, too."""
     if isinstance(schema, list):
         return [simplified(part) for part in schema]
     if not isinstance(schema, Mapping):
@@ -178,13 +176,15 @@ def simplified(schema: Any) -> Any:
             of[word] = {name: simplified(part) for name, part in of[word].items()}
     if of.get("propertyNames") == {"type": "string"}:
         del of["propertyNames"]
-    required, properties = of.get("required") or [], of.get("properties")
-    if isinstance(required, list) and isinstance(properties, Mapping):
-        for name, part in properties.items():
-            if isinstance(part, Mapping) and {"const", "default"} <= {*part} and name not in required:
-                required = [*required, name]
-        if required:
-            of["required"] = required
+    required, properties = of.get("required", []), of.get("properties")
+    if isinstance(required, list) and isinstance(properties, Mapping) and "maxProperties" not in of:
+        tags = [
+            name
+            for name, part in properties.items()
+            if isinstance(part, Mapping) and "default" in part and ("const" in part or "enum" in part)
+        ]
+        if missing := [name for name in tags if name not in required]:
+            of["required"] = required + missing
     return of
 
 

@@ -494,7 +494,7 @@ async function main() {
     if (FULL) await tunes(s, webgpu);
     await perplexity(s, webgpu, expected, FULL ? 511 : 64, { device: 'webgpu' });
     // one thread: of a worker that hangs over its threads (web/src/worker/threads.ts) Firefox does not free everything
-    if (FULL) await cycles(s, webgpu, { device: 'webgpu', threads: 1 });
+    await cycles(s, webgpu, { device: 'webgpu', threads: 1 });
     if (FULL) await generations(s, webgpu, { device: 'webgpu' });
     await classifies(s, webgpu, { device: 'webgpu' }, FULL);
     await s.call('dispose', { key: 'cnn' });

@@ -10,7 +10,7 @@ from executorch_webgpu import cli
 from executorch_webgpu.errors import InvalidArgumentError
 from executorch_webgpu.generation import TextGenerator
 
-pytestmark = pytest.mark.full  # two exports; that a page takes of the variants what suits it is tested in browsers
+pytestmark = pytest.mark.full  # two exports; how a page chooses among variants is tested in browsers, always
 
 
 @pytest.fixture(scope="module")

@@ -48,8 +48,9 @@ function entry(raw: Partial<ModelEntry>, base: string): ModelEntry | undefined {
 async function asked(): Promise<ModelEntry[]> {
   const address = new URLSearchParams(location.search).get('model');
   if (!address) return [];
-  const url = new URL(address.replace(/\/?$/, '/'), location.href).href;
+  let url = address;
   try {
+    url = new URL(address.replace(/\/?$/, '/'), location.href).href;
     const manifest = (await (await fetch(`${url}manifest.json`)).json()) as {
       name: string;
       task: string;

@@ -157,7 +157,11 @@ export function ModelCard({ engine }: { engine: Engine }) {
   const busy = state.kind === 'loading';
   // what is below the list of models is shown with it, or would move
   return (
-    <section class={`card model-card ${catalogReady.value ? '' : 'awaited'}`} aria-label="Model">
+    <section
+      class={`card model-card ${catalogReady.value ? '' : 'awaited'}`}
+      aria-label="Model"
+      aria-busy={!catalogReady.value}
+    >
       {catalogReady.value && engine.models.value.length === 0 ? (
         <p class="problem">{catalogProblem.value ?? 'There is no model for this page.'}</p>
       ) : (

@@ -138,4 +138,17 @@ export async function qualityTests(browser, server, test) {
       await visitor.close();
     });
   }
+  await test('quality: where the lists do not come, or an address is none, what there is can be used', async () => {
+    const visitor = await Visitor.open(browser, server, { query: '' });
+    await visitor.raw.context().route(LISTS, () => {}); // never answered
+    for (const hash of ['#/', '#/pictures']) {
+      await visitor.raw.goto('about:blank');
+      await visitor.raw.goto(`${visitor.url}${hash}`);
+      await visitor.raw.locator('.model-card-device select').waitFor(); // visible
+    }
+    await visitor.raw.context().unroute(LISTS);
+    await visitor.raw.goto(`${visitor.url}?model=http://#/`);
+    await visitor.raw.locator('.load-button:enabled').waitFor();
+    await visitor.close();
+  });
 }

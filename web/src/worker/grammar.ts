@@ -202,19 +202,23 @@ function mapped(schema: Fields, change: (part: unknown) => unknown): Fields {
 }
 
 /**
- * The schema without what libraries write though it asks for nothing, names of properties that are texts (zod); and with the
- * tags of unions, which pydantic gives a default, required: what is written then is by the given schema, too.
+ * The schema without what libraries write though it asks for nothing, names of properties that are texts (zod); and with
+ * properties of given values and a default, as pydantic's tags of unions are, required: what is written then is by the given
+ * schema, too.
  */
 export function simplified(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(simplified);
   if (!isFields(schema)) return schema;
   const of = mapped(schema, simplified);
   if (JSON.stringify(of.propertyNames) === '{"type":"string"}') delete of.propertyNames;
-  const required = listOf(of.required);
-  const tags = Object.entries(of.properties ?? {}).filter(
-    ([name, part]) => isFields(part) && 'const' in part && 'default' in part && !required.includes(name),
-  );
-  if (tags.length > 0) of.required = [...required, ...tags.map(([name]) => name)];
+  const { required = [], properties } = of;
+  if (!Array.isArray(required) || !isFields(properties) || Array.isArray(properties) || 'maxProperties' in of)
+    return of;
+  const tags = Object.entries(properties)
+    .filter(([, part]) => isFields(part) && 'default' in part && ('const' in part || 'enum' in part))
+    .map(([name]) => name)
+    .filter((name) => !required.includes(name));
+  if (tags.length > 0) of.required = [...(required as unknown[]), ...tags];
   return of;
 }
 
